@@ -1,0 +1,3 @@
+//! `gimmal-server`: starts the server as `redis-server` users expect.
+
+fn main() {}
