@@ -1,0 +1,30 @@
+//! The lab: measures and tests any RESP server as a black box over TCP.
+//!
+//! Nothing here links the server: what is measured is the binary that users start, and the same programs measure
+//! its peers. `unsafe` lives in `sys` alone.
+//!
+//! | module | what |
+//! |---|---|
+//! | `limit` | share of the limit: servers against the least a RESP server can do, side by side |
+//! | `limit_server`, `load` | the two processes that `limit` is made of |
+//! | `probe` | open-loop latency, counted from the intended send time |
+//! | `memory` | bytes per key and per idle connection |
+//! | `process`, `host`, `stats` | starting servers, describing the machine, medians and intervals |
+//! | `reply`, `template`, `words` | RESP replies, commands with placeholders, quoted words |
+
+#![deny(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "the lab's results go to standard output")]
+
+pub mod host;
+pub mod limit;
+pub mod limit_server;
+pub mod load;
+pub mod memory;
+pub mod probe;
+pub mod process;
+pub mod reply;
+pub mod stats;
+#[allow(unsafe_code)]
+pub mod sys;
+pub mod template;
+pub mod words;

@@ -1,0 +1,60 @@
+//! `gimmal-bench`: measures RESP servers over TCP.
+//!
+//! `--limit`, `--probe` and `--memory` are what people call. `limit-server` and `load` are the processes that a
+//! limit run starts; they are as usable by hand.
+
+#![allow(clippy::print_stdout, reason = "help and results go to standard output")]
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use gimmal_lab::{limit, limit_server, load, memory, probe};
+use lexopt::prelude::*;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gimmal-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let mut args = lexopt::Parser::from_env();
+    match args.next()? {
+        Some(Long("limit")) => limit::run(&limit::Settings::parse(&mut args)?),
+        Some(Long("probe")) => probe::run(&probe::Settings::parse(&mut args)?),
+        Some(Long("memory")) => memory::run(&memory::Settings::parse(&mut args)?),
+        Some(Value(role)) if role == "limit-server" => {
+            let port = args.value().context("limit-server PORT REPLY_BYTES")?.parse()?;
+            let reply_bytes: i64 = args.value().context("limit-server PORT REPLY_BYTES")?.parse()?;
+            limit_server::run(port, usize::try_from(reply_bytes).ok())
+        }
+        Some(Value(role)) if role == "load" => {
+            let words = args.raw_args()?.map(|word| word.string()).collect::<Result<Vec<_>, _>>()?;
+            load::main(&words)
+        }
+        Some(Long("help") | Short('h')) => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        Some(other) => bail!("{}\n{USAGE}", other.unexpected()),
+        None => bail!("nothing to do\n{USAGE}"),
+    }
+}
+
+const USAGE: &str = "\
+usage: gimmal-bench --limit  [--server 'NAME|PORT|COMMAND LINE']... [--loads 50:1,50:16] [--rounds 15]
+                             [--seconds 0.7] [--command 'GET key:__KEY__'] [--setup 'SET key:__KEY__ __V64__']
+                             [--keys 100000] [--reply 64] [--server-cpu 0] [--load-cpu 1] [--json FILE]
+       gimmal-bench --probe  --port PORT | --server 'NAME|PORT|COMMAND LINE'  [--rate 1000] [--connections 10]
+                             [--seconds 10] [--command 'GET key:__KEY__'] [--setup COMMAND] [--keys 100000]
+                             [--server-cpu CPU] [--load-cpu CPU] [--json FILE]
+       gimmal-bench --memory --server 'NAME|PORT|COMMAND LINE'... [--keys 1000000] [--sizes 16:8,16:64]
+                             [--connections 1000] [--json FILE]
+       gimmal-bench limit-server PORT REPLY_BYTES                        (-1: answers +OK)
+       gimmal-bench load PORT CONNECTIONS PIPELINE SECONDS KEYS COMMAND... (SECONDS 0: once for each key)
+In a COMMAND __KEY__ is one of KEYS 12-digit numbers, __V64__ a value of 64 bytes. The first --server of --limit is
+the one that is judged; without any, the limit server is run against itself, which shows the machine's own noise.";

@@ -1,0 +1,196 @@
+//! Servers as child processes: started in a directory of their own, bound to a processor, killed when dropped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{sys, words};
+
+/// `NAME|PORT|COMMAND LINE`: how to start a server that then listens on loopback PORT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerSpec {
+    /// Name in the results.
+    pub name: String,
+    /// Port it will listen on.
+    pub port: u16,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+}
+
+impl FromStr for ServerSpec {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut fields = text.splitn(3, '|');
+        let (Some(name), Some(port), Some(line)) = (fields.next(), fields.next(), fields.next()) else {
+            bail!("a server is 'NAME|PORT|COMMAND LINE', not {text:?}");
+        };
+        let argv = words::split_text(line)?;
+        ensure!(!argv.is_empty(), "the server {name:?} has no command line");
+        Ok(Self { name: name.to_owned(), port: port.parse().with_context(|| format!("the port {port:?}"))?, argv })
+    }
+}
+
+/// A running server. Dropping it kills the process and removes its directory.
+pub struct ServerProcess {
+    child: Child,
+    dir: PathBuf,
+    port: u16,
+}
+
+/// How long a server may take until it accepts connections.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+impl ServerProcess {
+    /// Starts the server, on processor `cpu` if given, in a new directory under `parent`, and waits until it accepts.
+    ///
+    /// # Errors
+    /// The port is taken, the program does not start, ends at once, or does not accept in time; the error carries
+    /// the end of what it printed.
+    pub fn start(spec: &ServerSpec, cpu: Option<usize>, parent: &Path) -> Result<Self> {
+        ensure!(!accepts(spec.port), "something already listens on port {}", spec.port);
+        let dir = new_directory(parent)?;
+        let printed = fs::File::create(dir.join("printed"))?;
+        let mut command = Command::new(program(&spec.argv[0])?);
+        command.args(&spec.argv[1..]).current_dir(&dir).stdin(Stdio::null());
+        command.stdout(printed.try_clone()?).stderr(printed);
+        let spawned = match cpu {
+            Some(cpu) => sys::on_cpu(cpu, || command.spawn()).with_context(|| format!("processor {cpu}"))?,
+            None => command.spawn(),
+        };
+        let child = spawned.with_context(|| format!("cannot start {}", spec.argv[0]))?;
+        let mut server = Self { child, dir, port: spec.port };
+        server.await_accept().with_context(|| spec.argv.join(" "))?;
+        Ok(server)
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it has printed so far.
+    pub fn printed(&self) -> String {
+        let bytes = fs::read(self.dir.join("printed")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Processor time used so far, in µs with the resolution of a clock tick.
+    pub fn cpu_us(&self) -> Result<u64> {
+        cpu_us_of(self.pid())
+    }
+
+    /// Resident memory in bytes.
+    pub fn rss_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS: has it ended?")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().with_context(|| line.to_owned())?;
+        Ok(kib * 1024)
+    }
+
+    fn await_accept(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while !accepts(self.port) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("it ended before it listened ({status}): {}", last_lines(&self.printed()));
+            }
+            ensure!(
+                start.elapsed() < START_LIMIT,
+                "not listening on port {} after {START_LIMIT:?}: {}",
+                self.port,
+                last_lines(&self.printed())
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Neither can fail in a way that matters here: the process may have ended, the directory may hold a mount.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        drop(fs::remove_dir_all(&self.dir));
+    }
+}
+
+/// User and system time of a process, in µs.
+pub fn cpu_us_of(pid: u32) -> Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid} has ended"))?;
+    // Fields are counted from behind the name, which may itself contain spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(')').context("a stat file without a name")?;
+    let ticks = |index: usize| -> Result<u64> {
+        let field = fields.split_whitespace().nth(index).context("a stat file too short")?;
+        Ok(field.parse()?)
+    };
+    Ok((ticks(11)? + ticks(12)?) * 1_000_000 / sys::ticks_per_second())
+}
+
+/// A program named by a relative path is meant relative to where the lab was started, not to the server's directory.
+fn program(name: &str) -> Result<PathBuf> {
+    if name.contains('/') {
+        fs::canonicalize(name).with_context(|| format!("no program {name}"))
+    } else {
+        Ok(PathBuf::from(name))
+    }
+}
+
+fn new_directory(parent: &Path) -> Result<PathBuf> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("gimmal-lab-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let dir = parent.join(name);
+    fs::create_dir_all(&dir).with_context(|| format!("directory {}", dir.display()))?;
+    Ok(dir)
+}
+
+fn accepts(port: u16) -> bool {
+    std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specs_are_three_fields() {
+        let spec: ServerSpec = "redis|7002|redis-server --save \"\" --x a|b".parse().expect("parses");
+        assert_eq!((spec.name.as_str(), spec.port), ("redis", 7002));
+        assert_eq!(spec.argv, ["redis-server", "--save", "", "--x", "a|b"]);
+        assert!("redis|7002".parse::<ServerSpec>().is_err());
+        assert!("redis|x|y".parse::<ServerSpec>().is_err());
+        assert!("redis|1|".parse::<ServerSpec>().is_err());
+    }
+
+    #[test]
+    fn a_program_that_ends_is_reported_with_what_it_printed() {
+        let spec: ServerSpec = "x|1|sh -c 'echo it broke >&2; exit 3'".parse().expect("parses");
+        let error = ServerProcess::start(&spec, None, &std::env::temp_dir()).err().expect("it cannot start");
+        assert!(format!("{error:#}").contains("it broke"), "{error:#}");
+    }
+
+    #[test]
+    fn own_processor_time_grows() {
+        let pid = std::process::id();
+        let start = Instant::now();
+        let before = cpu_us_of(pid).expect("alive");
+        while cpu_us_of(pid).expect("alive") <= before {
+            assert!(start.elapsed() < Duration::from_secs(10), "no time used in 10 s of spinning");
+        }
+    }
+}
