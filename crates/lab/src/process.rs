@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn own_processor_time_grows() {
+    fn own_cpu_time_grows() {
         let pid = std::process::id();
         let start = Instant::now();
         let before = cpu_us_of(pid).expect("alive");
