@@ -1,0 +1,199 @@
+//! Network engines: one completion-shaped interface ([`Engine`]) over io_uring, over epoll, and over a seeded
+//! simulation. A worker owns one engine; all of a connection's reads and writes go through it.
+//!
+//! # A worker's loop
+//! ```text
+//! engine.wait(timeout)?;                       // one system call: submit what is queued, sleep for completions
+//! while let Some(completion) = engine.next() { // borrow received bytes, note what became dirty
+//! }
+//! // run commands, then one engine.send() per dirty connection; the next wait() submits them all
+//! ```
+//!
+//! # Invariants
+//! - The caller's slab names connections ([`ConnId`]); an engine never reports an id after `Closed` or `Detached`.
+//! - At most one [`Output`] is in flight per connection. Each one given to `send` comes back exactly once: at once, or as
+//!   `Sent`; also when the connection is closed meanwhile (then before `Closed`).
+//! - Received bytes are lent until the next call of `next`; no engine keeps a copy.
+//! - Order within a connection is kept; between connections nothing is promised.
+//! - An engine lives and dies on one thread (io_uring's single issuer); only the [`Waker`] crosses threads.
+//!
+//! The alternative that was dropped is a readiness interface (`mio`): completions can be emulated on epoll at no cost,
+//! readiness on io_uring cannot. No async runtime: a connection here is a state machine driven by a worker.
+//!
+//! `unsafe` is confined to `os` (system calls) and `uring` (shared memory with the kernel).
+
+#![deny(unsafe_code)]
+
+mod choose;
+mod epoll;
+#[allow(unsafe_code)]
+mod os;
+mod output;
+mod socket;
+mod table;
+#[allow(unsafe_code)]
+mod uring;
+mod waker;
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+pub use choose::{Choice, Decision, Kind, Options, choose};
+pub use epoll::Epoll;
+pub use output::{Chunk, Output};
+pub use socket::Socket;
+pub use uring::{TaskRun, Uring, UringFeatures, UringOptions, probe};
+pub use waker::Waker;
+
+/// Names a connection: a slot of the worker's slab and how often that slot was reused.
+///
+/// Engines compare the low 24 bits of the generation with what the kernel hands back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnId {
+    /// The slot. Engines index flat tables with it, so slots should be reused densely.
+    pub index: u32,
+    /// Different for each connection that uses the slot.
+    pub generation: u32,
+}
+
+/// Names a listening socket; chosen by the caller, unique per engine.
+pub type ListenerId = u32;
+
+/// What an engine has to say to its worker.
+#[derive(Debug)]
+pub enum Completion<'e> {
+    /// A client has connected. The socket is in blocking mode and closed on exec.
+    Accepted {
+        /// The listener it came from.
+        listener: ListenerId,
+        /// The new connection's socket.
+        socket: Socket,
+    },
+    /// Accepting failed, typically for want of file descriptors. The engine tries again after a pause by itself.
+    AcceptFailed {
+        /// The listener concerned.
+        listener: ListenerId,
+        /// Why.
+        error: io::Error,
+    },
+    /// Bytes arrived; never empty.
+    Received {
+        /// The connection.
+        conn: ConnId,
+        /// The bytes, lent until the next call of [`Engine::next`].
+        data: &'e [u8],
+    },
+    /// Nothing more will be received. The connection stays open for sending until it is closed.
+    ReceiveEnded {
+        /// The connection.
+        conn: ConnId,
+        /// `None`: the peer ended its stream in order.
+        error: Option<io::Error>,
+    },
+    /// A send is over: everything was sent, or it failed.
+    Sent {
+        /// The connection.
+        conn: ConnId,
+        /// The output that was given to [`Engine::send`], cleared, for reuse.
+        output: Output,
+        /// `ECANCELED` when the connection was closed before all was sent.
+        result: io::Result<()>,
+    },
+    /// After [`Engine::close`]: all operations are over, the slot may be reused.
+    Closed {
+        /// The connection that is gone.
+        conn: ConnId,
+    },
+    /// After [`Engine::detach`]: nothing is in flight, and all that was received before came as `Received`.
+    Detached {
+        /// The connection; its slot may be reused.
+        conn: ConnId,
+        /// Its socket, ready to be attached to another engine.
+        socket: Socket,
+    },
+    /// The [`Waker`] was used, once or more often, since the last `Woken`.
+    Woken,
+}
+
+/// A worker's I/O: connections, listeners and one waker, driven by `wait` and `next`.
+pub trait Engine {
+    /// `"uring"`, `"epoll"` or `"sim"`.
+    fn name(&self) -> &'static str;
+
+    /// Starts accepting on a listening socket. A refused socket is an error; later failures are `AcceptFailed`.
+    fn listen(&mut self, id: ListenerId, socket: Socket) -> io::Result<()>;
+
+    /// Stops accepting and closes the listening socket. Clients accepted but not yet reported are dropped.
+    fn unlisten(&mut self, id: ListenerId);
+
+    /// Takes a connected socket and starts receiving. The slot named by `conn` must be free.
+    fn attach(&mut self, conn: ConnId, socket: Socket) -> io::Result<()>;
+
+    /// Back-pressure: stops receiving. A bounded amount that is already on its way may still arrive.
+    fn pause(&mut self, conn: ConnId);
+
+    /// Receives again after [`Engine::pause`].
+    fn resume(&mut self, conn: ConnId);
+
+    /// Sends all of `output`. `None`: it is in flight and comes back as `Sent`. `Some`: it is over already, and the
+    /// output comes back cleared. The caller never has two in flight for one connection.
+    fn send(&mut self, conn: ConnId, output: Output) -> Option<(Output, io::Result<()>)>;
+
+    /// Cancels what is in flight and closes; `Closed` follows. Nothing further is received.
+    fn close(&mut self, conn: ConnId);
+
+    /// Ends the outgoing stream (the peer reads end of file); receiving goes on.
+    fn shutdown_write(&mut self, conn: ConnId);
+
+    /// Gives the socket back through `Detached`. The caller guarantees that no send is in flight.
+    fn detach(&mut self, conn: ConnId);
+
+    /// The connection's descriptor, for socket options and addresses. `None` if unknown or simulated.
+    fn raw_fd(&self, conn: ConnId) -> Option<RawFd>;
+
+    /// A handle with which any thread ends this engine's `wait`.
+    fn waker(&self) -> Waker;
+
+    /// Submits everything queued and waits for at least one completion, or until `timeout` (`None`: no limit,
+    /// zero: never sleeps). One system call; it does not sleep while completions are there to be taken. May return
+    /// early with nothing to report (a signal).
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Hands out what `wait` found, one at a time; `None` ends the pass.
+    fn next(&mut self) -> Option<Completion<'_>>;
+
+    /// What is not at rest: connections with an operation in flight, completions not handed out, buffers lent. Zero
+    /// once every connection is closed and `next` has returned `None`; anything else is a leak.
+    fn outstanding(&self) -> usize;
+
+    /// What this engine has done so far.
+    fn counters(&self) -> Counters;
+}
+
+/// What an engine has done since it was made. Engines leave at zero what they do not have.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls of `io_uring_enter` or `epoll_wait`.
+    pub enters: u64,
+    /// Submission queue entries.
+    pub sqes: u64,
+    /// Completion queue entries, or epoll events.
+    pub cqes: u64,
+    /// Send operations, continuations included.
+    pub sends: u64,
+    /// Sends that took less than was offered.
+    pub short_sends: u64,
+    /// Receives that brought bytes.
+    pub receives: u64,
+    /// Receives that found no provided buffer.
+    pub enobufs: u64,
+    /// Multishot operations armed again after they ended by themselves.
+    pub rearms: u64,
+    /// Waits that found the completion queue overflown.
+    pub cq_overflow: u64,
+    /// Connections accepted.
+    pub accepts: u64,
+    /// `Woken` completions.
+    pub wakes: u64,
+}

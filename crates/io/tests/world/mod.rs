@@ -1,0 +1,296 @@
+//! What the conformance tests run in: an engine, peers on the other end, and a small server that drives the engine and
+//! checks its promises at every step (each output back exactly once, nothing after `Closed`, no two ends).
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use gimmal_io::{Completion, ConnId, Engine, Epoll, Output, Socket, TaskRun, Uring, UringOptions};
+
+/// How long anything may take before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An engine and how to get connections for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum World {
+    Epoll,
+    Uring,
+    UringDefer,
+    /// The smallest rings and buffers that can work at all.
+    UringHostile,
+    UringSyncSend,
+}
+
+impl World {
+    pub fn engine(self) -> Box<dyn Engine> {
+        let hostile =
+            UringOptions { sq_entries: 2, cq_entries: 4, buffers: 2, buffer_bytes: 64, ..UringOptions::default() };
+        let default = UringOptions::default();
+        match self {
+            World::Epoll => Box::new(Epoll::new().unwrap()),
+            World::Uring => Box::new(Uring::new(default).unwrap()),
+            World::UringDefer => {
+                Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..default }).unwrap())
+            }
+            World::UringHostile => Box::new(Uring::new(hostile).unwrap()),
+            World::UringSyncSend => Box::new(Uring::new(UringOptions { sync_send: true, ..default }).unwrap()),
+        }
+    }
+
+    /// A connection: the end for the engine and the end for the test.
+    pub fn connection(self) -> (Socket, Peer) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near: OwnedFd = listener.accept().unwrap().0.into();
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        far.set_write_timeout(Some(PATIENCE)).unwrap();
+        (near.into(), Peer::Tcp(far))
+    }
+
+    /// How much to do: hostile configurations take a system call for every few bytes.
+    pub fn scaled(self, bytes: usize) -> usize {
+        if self == World::UringHostile { bytes / 32 } else { bytes }
+    }
+}
+
+/// The test's end of a connection; may be used from another thread.
+pub enum Peer {
+    Tcp(TcpStream),
+}
+
+impl Peer {
+    pub fn end_writing(&self) {
+        match self {
+            Peer::Tcp(stream) => stream.shutdown(Shutdown::Write).unwrap(),
+        }
+    }
+
+    /// Closes so that the other end sees a reset.
+    pub fn reset(self) {
+        match self {
+            Peer::Tcp(stream) => {
+                // Unread input makes the kernel answer a close with RST; a zero linger time would need unsafe code.
+                drop(stream);
+            }
+        }
+    }
+
+    pub fn split(self) -> (Peer, Peer) {
+        match self {
+            Peer::Tcp(stream) => (Peer::Tcp(stream.try_clone().unwrap()), Peer::Tcp(stream)),
+        }
+    }
+}
+
+impl Read for Peer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Peer::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Peer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Peer::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A completion without borrows.
+#[derive(Debug, PartialEq, Eq, Clone)]
+pub enum Seen {
+    Accepted(u32),
+    AcceptFailed(u32),
+    Received(ConnId, Vec<u8>),
+    Ended(ConnId, Option<io::ErrorKind>),
+    Sent(ConnId, Result<(), io::ErrorKind>),
+    Closed(ConnId),
+    Detached(ConnId),
+    Woken,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    sending: bool,
+    ended: bool,
+    closing: bool,
+    detaching: bool,
+}
+
+/// Drives an engine and holds it to its promises.
+pub struct Server {
+    pub engine: Box<dyn Engine>,
+    states: HashMap<ConnId, State>,
+    /// Sockets from `Accepted` and `Detached`, oldest first.
+    pub sockets: Vec<Socket>,
+    generation: u32,
+    free: Vec<u32>,
+    slots: u32,
+}
+
+impl Server {
+    pub fn new(world: World) -> Server {
+        let engine = world.engine();
+        Server { engine, states: HashMap::new(), sockets: Vec::new(), generation: 0, free: Vec::new(), slots: 0 }
+    }
+
+    pub fn attach(&mut self, socket: Socket) -> ConnId {
+        self.generation += 1;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        });
+        let conn = ConnId { index, generation: self.generation };
+        self.engine.attach(conn, socket).unwrap();
+        self.states.insert(conn, State::default());
+        conn
+    }
+
+    pub fn send(&mut self, conn: ConnId, output: Output) -> Option<Result<(), io::ErrorKind>> {
+        let state = self.states.get_mut(&conn).unwrap();
+        assert!(!state.sending && !state.closing);
+        match self.engine.send(conn, output) {
+            None => {
+                state.sending = true;
+                None
+            }
+            Some((output, result)) => {
+                assert!(output.is_empty(), "the output comes back cleared");
+                Some(result.map_err(|error| error.kind()))
+            }
+        }
+    }
+
+    pub fn is_sending(&self, conn: ConnId) -> bool {
+        self.states[&conn].sending
+    }
+
+    pub fn close(&mut self, conn: ConnId) {
+        self.states.get_mut(&conn).unwrap().closing = true;
+        self.engine.close(conn);
+    }
+
+    pub fn detach(&mut self, conn: ConnId) {
+        self.states.get_mut(&conn).unwrap().detaching = true;
+        self.engine.detach(conn);
+    }
+
+    pub fn connections(&self) -> usize {
+        self.states.len()
+    }
+
+    /// One pass: waits and returns what completed.
+    pub fn pass(&mut self, timeout: Option<Duration>) -> Vec<Seen> {
+        self.engine.wait(timeout).unwrap();
+        let mut all = Vec::new();
+        while let Some(completion) = self.engine.next() {
+            let seen = match completion {
+                Completion::Accepted { listener, socket } => {
+                    self.sockets.push(socket);
+                    Seen::Accepted(listener)
+                }
+                Completion::AcceptFailed { listener, .. } => Seen::AcceptFailed(listener),
+                Completion::Received { conn, data } => {
+                    assert!(!data.is_empty(), "Received is never empty");
+                    Seen::Received(conn, data.to_vec())
+                }
+                Completion::ReceiveEnded { conn, error } => Seen::Ended(conn, error.map(|error| error.kind())),
+                Completion::Sent { conn, output, result } => {
+                    assert!(output.is_empty(), "the output comes back cleared");
+                    Seen::Sent(conn, result.map_err(|error| error.kind()))
+                }
+                Completion::Closed { conn } => Seen::Closed(conn),
+                Completion::Detached { conn, socket } => {
+                    self.sockets.push(socket);
+                    Seen::Detached(conn)
+                }
+                Completion::Woken => Seen::Woken,
+            };
+            self.check(&seen);
+            all.push(seen);
+        }
+        all
+    }
+
+    /// Holds a completion against what is known of its connection; a connection that is gone must not be named.
+    fn check(&mut self, seen: &Seen) {
+        let gone = |conn: &ConnId| format!("{seen:?}: nothing may be reported of {conn:?} any more");
+        match seen {
+            Seen::Received(conn, _) => {
+                let state = self.states.get(conn).unwrap_or_else(|| panic!("{}", gone(conn)));
+                assert!(!state.ended && !state.closing, "{seen:?} after the end");
+            }
+            Seen::Ended(conn, _) => {
+                let state = self.states.get_mut(conn).unwrap_or_else(|| panic!("{}", gone(conn)));
+                assert!(!state.closing && !std::mem::replace(&mut state.ended, true), "{seen:?} twice or late");
+            }
+            Seen::Sent(conn, _) => {
+                let state = self.states.get_mut(conn).unwrap_or_else(|| panic!("{}", gone(conn)));
+                assert!(std::mem::replace(&mut state.sending, false), "{seen:?} without a send");
+            }
+            Seen::Closed(conn) => {
+                let state = self.states.remove(conn).unwrap_or_else(|| panic!("{}", gone(conn)));
+                assert!(state.closing && !state.sending, "{seen:?} with {state:?}");
+                self.free.push(conn.index);
+            }
+            Seen::Detached(conn) => {
+                let state = self.states.remove(conn).unwrap_or_else(|| panic!("{}", gone(conn)));
+                assert!(state.detaching && !state.sending, "{seen:?} with {state:?}");
+                self.free.push(conn.index);
+            }
+            Seen::Accepted(_) | Seen::AcceptFailed(_) | Seen::Woken => {}
+        }
+    }
+
+    /// Passes until `done` says so of what was seen last; fails after [`PATIENCE`].
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Server, &[Seen]) -> bool) {
+        let start = Instant::now();
+        loop {
+            let seen = self.pass(Some(Duration::from_millis(50)));
+            if done(self, &seen) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        }
+    }
+
+    /// Closes everything, and checks that the engine is left with nothing.
+    pub fn finish(&mut self) {
+        let open: Vec<ConnId> = self.states.iter().filter(|(_, s)| !s.closing).map(|(conn, _)| *conn).collect();
+        for conn in open {
+            self.close(conn);
+        }
+        self.until("closing all", |server, _| server.connections() == 0);
+        assert_eq!(self.engine.outstanding(), 0, "operations or buffers leaked");
+    }
+}
+
+/// A small seeded generator (SplitMix64), so that failures can be repeated.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    /// Less than `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
