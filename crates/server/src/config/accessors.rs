@@ -1,0 +1,371 @@
+//! Typed access to values: by id, and by name for what the server asks for often.
+
+use super::choices::{
+    AofAck, Appendfsync, FsyncError, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OomScoreAdj, Supervised,
+};
+use super::lists::{ClientClass, Events, OutputLimit, ReplicaOf, SavePoint};
+use super::table::{Bytes, Choice, Flag, Id, Number, Text};
+use super::{Config, Value};
+use std::path::Path;
+
+impl Config {
+    /// A `yes`/`no` value: `config.flag(const { Flag::of("appendonly") })`.
+    pub fn flag(&self, id: Flag) -> bool {
+        match self.value(id.0) {
+            Value::Flag(flag) => *flag,
+            other => other.mismatch(id.0),
+        }
+    }
+
+    /// An integer.
+    pub fn number(&self, id: Number) -> i64 {
+        match self.value(id.0) {
+            Value::Number(number) => *number,
+            other => other.mismatch(id.0),
+        }
+    }
+
+    /// An integer that its bounds keep from being negative.
+    pub fn count(&self, id: Number) -> usize {
+        usize::try_from(self.number(id)).expect("the bounds in the table")
+    }
+
+    /// An integer that its bounds keep within 32 bits.
+    pub fn int(&self, id: Number) -> i32 {
+        i32::try_from(self.number(id)).expect("the bounds in the table")
+    }
+
+    /// Bytes, or permission bits.
+    pub fn bytes(&self, id: Bytes) -> u64 {
+        match self.value(id.0) {
+            Value::Bytes(bytes) => *bytes,
+            other => other.mismatch(id.0),
+        }
+    }
+
+    /// A text.
+    pub fn text(&self, id: Text) -> &str {
+        match self.value(id.0) {
+            Value::Text(text) => text,
+            other => other.mismatch(id.0),
+        }
+    }
+
+    /// The code of a word, or the bits of several.
+    pub fn choice(&self, id: Choice) -> u8 {
+        match self.value(id.0) {
+            Value::Choice(code) | Value::Choices(code) => *code,
+            other => other.mismatch(id.0),
+        }
+    }
+}
+
+impl Value {
+    /// A value that is not of its directive's type: this file and the table disagree.
+    #[cold]
+    fn mismatch(&self, id: Id) -> ! {
+        unreachable!("{} holds {self:?}", id.directive().name)
+    }
+}
+
+/// One method per directive of a plain type.
+macro_rules! plain {
+    ($($(#[$doc:meta])* $method:ident: $kind:ident $name:literal;)+) => {
+        impl Config {
+            $(plain!(@ $(#[$doc])* $method $kind $name);)+
+        }
+    };
+    (@ $(#[$doc:meta])* $method:ident flag $name:literal) => {
+        $(#[$doc])*
+        pub fn $method(&self) -> bool {
+            self.flag(const { Flag::of($name) })
+        }
+    };
+    (@ $(#[$doc:meta])* $method:ident count $name:literal) => {
+        $(#[$doc])*
+        pub fn $method(&self) -> usize {
+            self.count(const { Number::of($name) })
+        }
+    };
+    (@ $(#[$doc:meta])* $method:ident number $name:literal) => {
+        $(#[$doc])*
+        pub fn $method(&self) -> i64 {
+            self.number(const { Number::of($name) })
+        }
+    };
+    (@ $(#[$doc:meta])* $method:ident bytes $name:literal) => {
+        $(#[$doc])*
+        pub fn $method(&self) -> u64 {
+            self.bytes(const { Bytes::of($name) })
+        }
+    };
+    (@ $(#[$doc:meta])* $method:ident text $name:literal) => {
+        $(#[$doc])*
+        pub fn $method(&self) -> &str {
+            self.text(const { Text::of($name) })
+        }
+    };
+    (@ $(#[$doc:meta])* $method:ident int $name:literal) => {
+        $(#[$doc])*
+        pub fn $method(&self) -> i32 {
+            self.int(const { Number::of($name) })
+        }
+    };
+    (@ $(#[$doc:meta])* $method:ident size $name:literal) => {
+        $(#[$doc])*
+        pub fn $method(&self) -> usize {
+            // More than the address space is as good as no limit.
+            usize::try_from(self.bytes(const { Bytes::of($name) })).unwrap_or(usize::MAX)
+        }
+    };
+}
+
+plain! {
+    /// Serve only this host while there is no password.
+    protected_mode: flag "protected-mode";
+    /// Connections queued by the kernel.
+    tcp_backlog: int "tcp-backlog";
+    /// Idle seconds after which a client is closed; 0 for never.
+    timeout: number "timeout";
+    /// Seconds between TCP probes of an idle connection; 0 for none.
+    tcp_keepalive: int "tcp-keepalive";
+    /// Run in the background.
+    daemonize: flag "daemonize";
+    /// The log's file, relative to `dir`; empty for standard output.
+    logfile: text "logfile";
+    /// Print the logo even where the log is no terminal.
+    always_show_logo: flag "always-show-logo";
+    /// Show ports and mode in the process title.
+    set_proc_title: flag "set-proc-title";
+    /// Template of the process title; see [`super::title::expand`].
+    proc_title_template: text "proc-title-template";
+    /// Number of databases, at least 1.
+    databases: count "databases";
+    /// Rounds of background work per second.
+    hz: count "hz";
+    /// Threads that serve; 0 for one per core.
+    workers: count "workers";
+    /// Parts of the keyspace, a power of two.
+    shards: count "shards";
+    /// Most unfinished input of a client, in bytes.
+    client_query_buffer_limit: size "client-query-buffer-limit";
+    /// Longest argument, in bytes.
+    proto_max_bulk_len: size "proto-max-bulk-len";
+    /// Password of the default user; empty for none.
+    requirepass: text "requirepass";
+    /// Memory for data, in bytes; 0 for no limit.
+    maxmemory: bytes "maxmemory";
+    /// Keys compared to choose one to evict.
+    maxmemory_samples: count "maxmemory-samples";
+    /// See the reference.
+    maxmemory_eviction_tenacity: number "maxmemory-eviction-tenacity";
+    /// See the reference.
+    lfu_log_factor: number "lfu-log-factor";
+    /// Minutes.
+    lfu_decay_time: number "lfu-decay-time";
+    /// 1 to 10.
+    active_expire_effort: number "active-expire-effort";
+    /// Let evicted values be freed in the background.
+    lazyfree_lazy_eviction: flag "lazyfree-lazy-eviction";
+    /// Let expired values be freed in the background.
+    lazyfree_lazy_expire: flag "lazyfree-lazy-expire";
+    /// Let overwritten values be freed in the background.
+    lazyfree_lazy_server_del: flag "lazyfree-lazy-server-del";
+    /// Let DEL free in the background.
+    lazyfree_lazy_user_del: flag "lazyfree-lazy-user-del";
+    /// Let FLUSHALL and FLUSHDB free in the background.
+    lazyfree_lazy_user_flush: flag "lazyfree-lazy-user-flush";
+    /// Refuse writes after a failed snapshot.
+    stop_writes_on_bgsave_error: flag "stop-writes-on-bgsave-error";
+    /// Compress strings in snapshots.
+    rdbcompression: flag "rdbcompression";
+    /// Checksum snapshots.
+    rdbchecksum: flag "rdbchecksum";
+    /// Name of the snapshot in `dir`.
+    dbfilename: text "dbfilename";
+    /// Log writes.
+    appendonly: flag "appendonly";
+    /// First part of the names of the log's files.
+    appendfilename: text "appendfilename";
+    /// Directory of the log's files, in `dir`.
+    appenddirname: text "appenddirname";
+    /// Percent of growth that starts a rewrite; 0 for never.
+    auto_aof_rewrite_percentage: number "auto-aof-rewrite-percentage";
+    /// Bytes below which no rewrite starts by itself.
+    auto_aof_rewrite_min_size: bytes "auto-aof-rewrite-min-size";
+    /// Start from a file whose end was cut off.
+    aof_load_truncated: flag "aof-load-truncated";
+    /// Begin a rewritten file with a snapshot.
+    aof_use_rdb_preamble: flag "aof-use-rdb-preamble";
+    /// Microseconds; negative for none.
+    slowlog_log_slower_than: number "slowlog-log-slower-than";
+    /// Commands the slow log remembers.
+    slowlog_max_len: count "slowlog-max-len";
+    /// Milliseconds; 0 for none.
+    latency_monitor_threshold: number "latency-monitor-threshold";
+    /// Keep histograms of command times.
+    latency_tracking: flag "latency-tracking";
+    /// Milliseconds after which a script is slow.
+    busy_reply_threshold: number "busy-reply-threshold";
+    /// Keys remembered for caching clients; 0 for no limit.
+    tracking_table_max_keys: count "tracking-table-max-keys";
+    /// File with the users, relative to `dir`; empty for none.
+    aclfile: text "aclfile";
+    /// Refusals that ACL LOG remembers.
+    acllog_max_len: count "acllog-max-len";
+    /// Be a node of a cluster.
+    cluster_enabled: flag "cluster-enabled";
+    /// Refuse writes of clients on a replica.
+    replica_read_only: flag "replica-read-only";
+    /// Bytes of the stream kept for replicas that come back.
+    repl_backlog_size: bytes "repl-backlog-size";
+    /// Seconds a shutdown waits for replicas.
+    shutdown_timeout: number "shutdown-timeout";
+}
+
+impl Config {
+    /// TCP port; 0 for none.
+    pub fn port(&self) -> u16 {
+        u16::try_from(self.number(const { Number::of("port") })).expect("the bounds in the table")
+    }
+
+    /// Addresses to listen on; a leading `-` makes one optional, `*` and `::*` mean all.
+    pub fn bind(&self) -> &[String] {
+        const ID: Id = Id::of("bind");
+        match self.value(ID) {
+            Value::Addresses(addresses) => addresses,
+            other => other.mismatch(ID),
+        }
+    }
+
+    /// Permission bits of the Unix socket; none leaves them to the umask.
+    pub fn unixsocketperm(&self) -> Option<u32> {
+        match self.bytes(const { Bytes::of("unixsocketperm") }) {
+            0 => None,
+            bits => u32::try_from(bits).ok(),
+        }
+    }
+
+    /// Path of the Unix socket, relative to `dir`.
+    pub fn unixsocket(&self) -> Option<&str> {
+        Some(self.text(const { Text::of("unixsocket") })).filter(|path| !path.is_empty())
+    }
+
+    /// The pid file, relative to `dir`: as set, or that of a daemon.
+    pub fn pidfile(&self) -> Option<&str> {
+        match self.text(const { Text::of("pidfile") }) {
+            "" if self.daemonize() => Some("/var/run/gimmal.pid"),
+            "" => None,
+            path => Some(path),
+        }
+    }
+
+    /// Connections served at once.
+    pub fn maxclients(&self) -> u64 {
+        u64::try_from(self.number(const { Number::of("maxclients") })).expect("the bounds in the table")
+    }
+
+    /// The directory of data files, absolute.
+    pub fn dir(&self) -> &Path {
+        const ID: Id = Id::of("dir");
+        match self.value(ID) {
+            Value::Directory(path) => path,
+            other => other.mismatch(ID),
+        }
+    }
+
+    /// The least important messages that are logged.
+    pub fn loglevel(&self) -> LogLevel {
+        LogLevel::from_code(self.choice(const { Choice::of("loglevel") }))
+    }
+
+    /// Whom to tell that the server is ready.
+    pub fn supervised(&self) -> Supervised {
+        Supervised::from_code(self.choice(const { Choice::of("supervised") }))
+    }
+
+    /// Whether to adjust the OOM score.
+    pub fn oom_score_adj(&self) -> OomScoreAdj {
+        OomScoreAdj::from_code(self.choice(const { Choice::of("oom-score-adj") }))
+    }
+
+    /// How sockets are driven.
+    pub fn io_engine(&self) -> IoEngine {
+        IoEngine::from_code(self.choice(const { Choice::of("io-engine") }))
+    }
+
+    /// Limit of unread replies of a class of clients.
+    pub fn client_output_buffer_limit(&self, class: ClientClass) -> OutputLimit {
+        const ID: Id = Id::of("client-output-buffer-limit");
+        match self.value(ID) {
+            Value::OutputLimits(limits) => limits[class as usize],
+            other => other.mismatch(ID),
+        }
+    }
+
+    /// Who may change protected directives.
+    pub fn enable_protected_configs(&self) -> Guarded {
+        Guarded::from_code(self.choice(const { Choice::of("enable-protected-configs") }))
+    }
+
+    /// Who may use DEBUG.
+    pub fn enable_debug_command(&self) -> Guarded {
+        Guarded::from_code(self.choice(const { Choice::of("enable-debug-command") }))
+    }
+
+    /// Which keys are evicted.
+    pub fn maxmemory_policy(&self) -> MaxmemoryPolicy {
+        MaxmemoryPolicy::from_code(self.choice(const { Choice::of("maxmemory-policy") }))
+    }
+
+    /// When to save snapshots; empty for never.
+    pub fn save(&self) -> &[SavePoint] {
+        const ID: Id = Id::of("save");
+        match self.value(ID) {
+            Value::SavePoints(points) => points,
+            other => other.mismatch(ID),
+        }
+    }
+
+    /// When a write is synced.
+    pub fn appendfsync(&self) -> Appendfsync {
+        Appendfsync::from_code(self.choice(const { Choice::of("appendfsync") }))
+    }
+
+    /// What a reply waits for when `appendfsync` is not `always`.
+    pub fn aof_ack(&self) -> AofAck {
+        AofAck::from_code(self.choice(const { Choice::of("aof-ack") }))
+    }
+
+    /// What follows a failed sync.
+    pub fn aof_fsync_error(&self) -> FsyncError {
+        FsyncError::from_code(self.choice(const { Choice::of("aof-fsync-error") }))
+    }
+
+    /// Events published on changes of keys.
+    pub fn notify_keyspace_events(&self) -> Events {
+        const ID: Id = Id::of("notify-keyspace-events");
+        match self.value(ID) {
+            Value::Events(events) => *events,
+            other => other.mismatch(ID),
+        }
+    }
+
+    /// Percentiles of command times that INFO shows.
+    pub fn latency_tracking_info_percentiles(&self) -> &[f64] {
+        const ID: Id = Id::of("latency-tracking-info-percentiles");
+        match self.value(ID) {
+            Value::Percentiles(shares) => shares,
+            other => other.mismatch(ID),
+        }
+    }
+
+    /// The primary to follow at start.
+    pub fn replica_of(&self) -> Option<&ReplicaOf> {
+        const ID: Id = Id::of("replicaof");
+        match self.value(ID) {
+            Value::ReplicaOf(primary) => primary.as_ref(),
+            other => other.mismatch(ID),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The types of directives that are one word of a list: an enum whose discriminants are the codes in the table.
+
+/// Defines an enum, its words for the table, and the way back from a code.
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal $(| $synonym:literal)*,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $name {
+            /// The words a file may use, with their codes.
+            pub const WORDS: &'static [(&'static str, u8)] =
+                &[$(($word, $name::$variant as u8), $(($synonym, $name::$variant as u8),)*)+];
+
+            /// The variant with this code of [`Self::WORDS`].
+            pub(super) fn from_code(code: u8) -> $name {
+                match code {
+                    $(code if code == $name::$variant as u8 => $name::$variant,)+
+                    _ => unreachable!("a code that no word has"),
+                }
+            }
+        }
+    };
+}
+
+choices! {
+    /// `loglevel`, from chatty to silent.
+    LogLevel {
+        /// Everything.
+        Debug = "debug",
+        /// Much that is rarely useful.
+        Verbose = "verbose",
+        /// What an operator wants to see.
+        Notice = "notice",
+        /// Only what is wrong.
+        Warning = "warning",
+        /// Nothing.
+        Nothing = "nothing",
+    }
+}
+
+choices! {
+    /// `supervised`.
+    Supervised {
+        /// Tell upstart by stopping.
+        Upstart = "upstart",
+        /// Tell systemd over its notification socket.
+        Systemd = "systemd",
+        /// Whichever the environment shows.
+        Auto = "auto",
+        /// Nobody to tell.
+        No = "no",
+    }
+}
+
+choices! {
+    /// `oom-score-adj`.
+    OomScoreAdj {
+        /// Leave it alone.
+        No = "no",
+        /// Relative to the value at start.
+        Relative = "yes" | "relative",
+        /// As given.
+        Absolute = "absolute",
+    }
+}
+
+choices! {
+    /// `io-engine`.
+    IoEngine {
+        /// io_uring where it works well, else epoll.
+        Auto = "auto",
+        /// io_uring.
+        Uring = "uring",
+        /// epoll.
+        Epoll = "epoll",
+    }
+}
+
+choices! {
+    /// Who may do something that is dangerous in the wrong hands.
+    Guarded {
+        /// Nobody.
+        No = "no",
+        /// Everybody.
+        Yes = "yes",
+        /// Clients on this host.
+        Local = "local",
+    }
+}
+
+impl Guarded {
+    /// Whether a client may; `local` says that it is on this host.
+    pub fn allows(self, local: bool) -> bool {
+        match self {
+            Guarded::No => false,
+            Guarded::Yes => true,
+            Guarded::Local => local,
+        }
+    }
+}
+
+choices! {
+    /// `maxmemory-policy`.
+    MaxmemoryPolicy {
+        /// Least recently used, of keys with a time to live.
+        VolatileLru = "volatile-lru",
+        /// Least often used, of keys with a time to live.
+        VolatileLfu = "volatile-lfu",
+        /// Any key with a time to live.
+        VolatileRandom = "volatile-random",
+        /// The key with a time to live that ends first.
+        VolatileTtl = "volatile-ttl",
+        /// Least recently used.
+        AllkeysLru = "allkeys-lru",
+        /// Least often used.
+        AllkeysLfu = "allkeys-lfu",
+        /// Any key.
+        AllkeysRandom = "allkeys-random",
+        /// None: writes are refused.
+        NoEviction = "noeviction",
+    }
+}
+
+choices! {
+    /// `appendfsync`.
+    Appendfsync {
+        /// Once a second.
+        EverySec = "everysec",
+        /// Before a write is acknowledged.
+        Always = "always",
+        /// When the kernel likes.
+        No = "no",
+    }
+}
+
+choices! {
+    /// `aof-ack`: what a reply waits for when `appendfsync` is not `always`.
+    AofAck {
+        /// The write to the file, so that a killed process loses nothing acknowledged.
+        File = "file",
+        /// Nothing.
+        Memory = "memory",
+    }
+}
+
+choices! {
+    /// `aof-fsync-error`: what follows a failed sync.
+    FsyncError {
+        /// The server stops.
+        Stop = "stop",
+        /// It serves reads only.
+        ReadOnly = "read-only",
+    }
+}
+
+/// `syslog-facility`, in the order of the facilities.
+pub const SYSLOG_FACILITIES: &[(&str, u8)] = &[
+    ("user", 0),
+    ("local0", 1),
+    ("local1", 2),
+    ("local2", 3),
+    ("local3", 4),
+    ("local4", 5),
+    ("local5", 6),
+    ("local6", 7),
+    ("local7", 8),
+];

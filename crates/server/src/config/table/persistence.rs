@@ -1,0 +1,35 @@
+//! Snapshots and the append-only file.
+
+use super::super::check;
+use super::super::choices::{AofAck, Appendfsync, FsyncError};
+use super::super::directive::{Directive, Form, bound, bytes, choice, flag, list, number, text};
+
+/// The section's rows.
+#[rustfmt::skip] // one row, one line
+pub const DIRECTIVES: &[Directive] = &[
+    list("save", "3600 1 300 100 60 10000", Form::SavePoints, "Save a snapshot after so many seconds with so many writes; several pairs, or \"\" for never."),
+    flag("stop-writes-on-bgsave-error", true, "Refuse writes after a snapshot failed."),
+    flag("rdbcompression", true, "Compress strings in snapshots."),
+    flag("rdbchecksum", true, "End snapshots with a checksum, and check it.").at_start(),
+    choice("sanitize-dump-payload", 0, &[("no", 0), ("yes", 1), ("clients", 2)], "Check every value of a snapshot and of RESTORE in depth.").ignored("values are always checked"),
+    text("dbfilename", "dump.rdb", "Name of the snapshot in the working directory.").protected().check(check::dbfilename),
+    flag("rdb-del-sync-files", false, "Remove snapshots made only for replication.").not_yet(),
+    flag("rdb-save-incremental-fsync", true, "Sync a snapshot piece by piece while it is written.").not_yet(),
+    flag("appendonly", false, "Log every write to the append-only file.").fixed_while_loading(),
+    text("appendfilename", "appendonly.aof", "First part of the names of the append-only files.").at_start().check(check::appendfilename),
+    text("appenddirname", "appendonlydir", "Directory of the append-only files, in the working directory.").at_start().check(check::appenddirname),
+    choice("appendfsync", Appendfsync::EverySec as u8, Appendfsync::WORDS, "When a write is synced: before it is acknowledged, once a second, or when the kernel likes."),
+    choice("aof-ack", AofAck::File as u8, AofAck::WORDS, "What a reply waits for when appendfsync is not always: the write to the file, or nothing.").gimmal().not_yet(),
+    choice("aof-fsync-error", FsyncError::Stop as u8, FsyncError::WORDS, "What follows a failed sync, after which nothing is acknowledged any more: stop, or serve reads only.").gimmal().not_yet(),
+    flag("no-appendfsync-on-rewrite", false, "Do not sync while a snapshot or rewrite is written.").ignored("a rewrite does not hold up syncing"),
+    number("auto-aof-rewrite-percentage", 100, bound::INT, "Growth in percent since the last rewrite that starts the next; 0 for never."),
+    bytes("auto-aof-rewrite-min-size", 64 << 20, bound::SIZE, "Size below which no rewrite starts by itself."),
+    flag("aof-load-truncated", true, "Start from a file whose end was cut off, without that end."),
+    flag("aof-use-rdb-preamble", true, "Begin a rewritten file with a snapshot."),
+    flag("aof-timestamp-enabled", false, "Write times into the file, so that it can be cut at one.").not_yet(),
+    flag("aof-rewrite-incremental-fsync", true, "Sync a rewritten file piece by piece.").not_yet(),
+    flag("aof-disable-auto-gc", false, "Keep files that a rewrite has replaced.").hidden().not_yet(),
+    number("rdb-key-save-delay", 0, bound::ANY_INT, "Microseconds to wait after each key saved, for tests.").hidden().not_yet(),
+    number("key-load-delay", 0, bound::ANY_INT, "Microseconds to wait after each key loaded, for tests.").hidden().not_yet(),
+    number("loading-process-events-interval-bytes", 2 << 20, (1024, i32::MAX as i64), "Bytes loaded between two looks at clients.").hidden().ignored("loading and clients have threads of their own"),
+];
