@@ -18,7 +18,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     run(pattern, text, false)
 }
 
-/// As [`matches`], with ASCII letters compared without regard to case.
+/// As [`matches()`], with ASCII letters compared without regard to case.
 pub fn matches_nocase(pattern: &[u8], text: &[u8]) -> bool {
     run(pattern, text, true)
 }

@@ -25,14 +25,12 @@ impl Config {
         }
     }
 
-    /// An integer that its bounds keep from being negative.
-    pub fn count(&self, id: Number) -> usize {
-        usize::try_from(self.number(id)).expect("the bounds in the table")
-    }
-
-    /// An integer that its bounds keep within 32 bits.
-    pub fn int(&self, id: Number) -> i32 {
-        i32::try_from(self.number(id)).expect("the bounds in the table")
+    /// An integer as a narrower type, which the directive's bounds are known to fit.
+    fn narrow<T: TryFrom<i64>>(&self, id: Number) -> T {
+        match T::try_from(self.number(id)) {
+            Ok(narrow) => narrow,
+            Err(_) => self.value(id.0).mismatch(id.0),
+        }
     }
 
     /// Bytes, or permission bits.
@@ -61,7 +59,7 @@ impl Config {
 }
 
 impl Value {
-    /// A value that is not of its directive's type: this file and the table disagree.
+    /// A value that is not of its directive's type or bounds: whoever stored it did not read it through the table.
     #[cold]
     fn mismatch(&self, id: Id) -> ! {
         unreachable!("{} holds {self:?}", id.directive().name)
@@ -84,7 +82,7 @@ macro_rules! plain {
     (@ $(#[$doc:meta])* $method:ident count $name:literal) => {
         $(#[$doc])*
         pub fn $method(&self) -> usize {
-            self.count(const { Number::of($name) })
+            self.narrow(const { Number::within($name, 0, i64::MAX) })
         }
     };
     (@ $(#[$doc:meta])* $method:ident number $name:literal) => {
@@ -108,7 +106,7 @@ macro_rules! plain {
     (@ $(#[$doc:meta])* $method:ident int $name:literal) => {
         $(#[$doc])*
         pub fn $method(&self) -> i32 {
-            self.int(const { Number::of($name) })
+            self.narrow(const { Number::within($name, i32::MIN as i64, i32::MAX as i64) })
         }
     };
     (@ $(#[$doc:meta])* $method:ident size $name:literal) => {
@@ -226,7 +224,7 @@ plain! {
 impl Config {
     /// TCP port; 0 for none.
     pub fn port(&self) -> u16 {
-        u16::try_from(self.number(const { Number::of("port") })).expect("the bounds in the table")
+        self.narrow(const { Number::within("port", 0, u16::MAX as i64) })
     }
 
     /// Addresses to listen on; a leading `-` makes one optional, `*` and `::*` mean all.
@@ -262,7 +260,7 @@ impl Config {
 
     /// Connections served at once.
     pub fn maxclients(&self) -> u64 {
-        u64::try_from(self.number(const { Number::of("maxclients") })).expect("the bounds in the table")
+        self.narrow(const { Number::within("maxclients", 0, i64::MAX) })
     }
 
     /// The directory of data files, absolute.

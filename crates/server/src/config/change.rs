@@ -100,10 +100,10 @@ impl Config {
 
     fn read(&self, id: Id, value: &[u8]) -> Result<super::Value, String> {
         let value = str::from_utf8(value).map_err(|_| "argument is not valid UTF-8")?;
-        let words: Vec<String> = if id.directive().takes_many() {
-            value.split_ascii_whitespace().map(str::to_owned).collect()
-        } else {
-            vec![value.to_owned()]
+        let words: Vec<String> = match value {
+            "" if id.directive().takes_many() => Vec::new(),
+            _ if id.directive().takes_many() => value.split(' ').map(str::to_owned).collect(),
+            _ => vec![value.to_owned()],
         };
         let reading = Reading { previous: self.value(id), adds_up: false, base: self.dir() };
         id.directive().read(&words, &reading)

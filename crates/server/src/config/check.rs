@@ -22,6 +22,14 @@ pub fn hz(value: Value) -> Result<Value, String> {
     }
 }
 
+/// `repl-backlog-size` is at least 16 KiB, as in Redis: a smaller one would serve no replica.
+pub fn backlog(value: Value) -> Result<Value, String> {
+    match value {
+        Value::Bytes(bytes) => Ok(Value::Bytes(bytes.max(16 << 10))),
+        value => Ok(value),
+    }
+}
+
 /// `shards` is a power of two, so that a hash prefix names one.
 pub fn shards(value: Value) -> Result<Value, String> {
     match value {

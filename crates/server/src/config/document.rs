@@ -18,7 +18,7 @@ pub fn sample() -> String {
             for line in wrap(&format!("{}{}", directive.doc, effect(directive)), 96) {
                 let _ = writeln!(text, "# {line}");
             }
-            let _ = writeln!(text, "# {}.", range(directive));
+            let _ = writeln!(text, "# Values: {}.", range(directive));
             for arguments in default_lines(directive) {
                 let mark = if active(directive) { "" } else { "# " };
                 let _ = writeln!(text, "{mark}{} {arguments}", directive.name);
@@ -118,13 +118,17 @@ fn default_lines(directive: &Directive) -> Vec<String> {
     }
 }
 
+/// Bounds that only say which C type Redis uses.
+const UNBOUNDED_INT: i64 = i32::MAX as i64;
+const UNBOUNDED_UINT: i64 = u32::MAX as i64;
+
 /// What values are allowed.
 fn range(directive: &Directive) -> String {
     match directive.kind {
         Kind::Flag(_) => "yes or no".into(),
         Kind::Number { min, max, .. } => match (min, max) {
-            (0, i64::MAX) => "0 or more".into(),
-            (min, i64::MAX) => format!("{min} or more"),
+            (min, UNBOUNDED_INT | UNBOUNDED_UINT | i64::MAX) if min > i64::from(i32::MIN) => format!("{min} or more"),
+            (_, UNBOUNDED_INT) => "any number".into(),
             (min, max) => format!("{min} to {max}"),
         },
         Kind::Octal { max } => format!("0 to {max:o}, octal"),

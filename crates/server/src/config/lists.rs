@@ -103,7 +103,7 @@ const CLASS_NAMES: [&str; 3] = ["normal", "slave", "pubsub"];
 pub fn read(form: Form, words: &[String], reading: &Reading<'_>) -> Result<Value, String> {
     match form {
         Form::Addresses if words.len() > ADDRESSES_MAX => Err("Too many bind addresses specified.".into()),
-        Form::Addresses => Ok(Value::Addresses(words.to_vec())),
+        Form::Addresses => Ok(Value::Addresses(words.iter().filter(|word| !word.is_empty()).cloned().collect())),
         Form::SavePoints => {
             let points = save_points(words).ok_or("Invalid save parameters")?;
             match reading.previous {

@@ -17,7 +17,7 @@ pub enum Value {
     Number(i64),
     /// Bytes, or permission bits.
     Bytes(u64),
-    /// A share of another amount, 0 to 100.
+    /// A share of another amount, 1 to 100.
     Percent(u8),
     /// The code of a word.
     Choice(u8),
@@ -154,7 +154,8 @@ fn read_bytes_or_percent(word: &str, max: u64) -> Result<Value, String> {
     }
     match word.strip_suffix('%').and_then(integer) {
         Some(share @ 0..) => match u8::try_from(share) {
-            Ok(share @ 0..=100) => Ok(Value::Percent(share)),
+            Ok(0) => Ok(Value::Bytes(0)),
+            Ok(share @ 1..=100) => Ok(Value::Percent(share)),
             _ => Err("percentage argument must be less or equal to 100".into()),
         },
         _ => Err("argument must be a memory or percent value".into()),

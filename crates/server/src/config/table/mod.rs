@@ -165,6 +165,16 @@ impl Number {
         assert!(matches!(id.kind(), Kind::Number { .. }), "not an integer");
         Number(id)
     }
+
+    /// As [`Number::of`]; a directive whose bounds are wider than these does not compile either.
+    pub const fn within(name: &str, lowest: i64, highest: i64) -> Number {
+        let id = Id::of(name);
+        match id.kind() {
+            Kind::Number { min, max, .. } => assert!(lowest <= min && max <= highest, "wider bounds"),
+            _ => panic!("not an integer"),
+        }
+        Number(id)
+    }
 }
 
 impl Bytes {

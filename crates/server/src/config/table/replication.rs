@@ -1,5 +1,6 @@
 //! Replication.
 
+use super::super::check;
 use super::super::directive::{Directive, Form, bound, bytes, choice, flag, list, number, optional};
 
 /// The section's rows.
@@ -16,7 +17,7 @@ pub const DIRECTIVES: &[Directive] = &[
     choice("repl-diskless-load", 0, DISKLESS_LOAD, "How a replica loads a snapshot: from a file, or from the socket when it is empty, beside its old data, or after dropping it.").fixed_while_loading().not_yet(),
     flag("dual-channel-replication-enabled", false, "Send the snapshot on a connection of its own.").valkey().not_yet(),
     flag("repl-disable-tcp-nodelay", false, "Send fewer, larger packets to replicas, later.").not_yet(),
-    bytes("repl-backlog-size", 1 << 20, (1, i64::MAX as u64), "Stream kept for replicas that come back.").not_yet(),
+    bytes("repl-backlog-size", 1 << 20, (1, i64::MAX as u64), "Stream kept for replicas that come back, at least 16kb.").check(check::backlog).not_yet(),
     number("repl-backlog-ttl", 3600, bound::LONG, "Seconds without replicas after which it is dropped; 0 for never.").not_yet(),
     number("repl-timeout", 60, bound::POSITIVE_INT, "Seconds of silence after which a link is given up.").not_yet(),
     number("repl-ping-replica-period", 10, bound::POSITIVE_INT, "Seconds between pings to replicas.").alias(&["repl-ping-slave-period"]).not_yet(),

@@ -62,3 +62,22 @@ fn get(config: &Config, name: &str) -> String {
     assert_eq!(found.len(), 1, "{name}");
     found[0].1.clone()
 }
+
+/// A small generator of pseudo-random numbers (xorshift64*), so that a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let scaled = u128::from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)) * limit as u128;
+        usize::try_from(scaled >> 64).expect("below the limit")
+    }
+
+    /// A word of `from..to` letters.
+    fn word(&mut self, letters: &[u8], from: usize, to: usize) -> Vec<u8> {
+        let length = from + self.below(to - from);
+        (0..length).map(|_| letters[self.below(letters.len())]).collect()
+    }
+}

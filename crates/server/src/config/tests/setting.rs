@@ -111,6 +111,7 @@ fn samples(id: Id, scratch: &Scratch) -> Vec<String> {
         Kind::Flag(_) => vec!["yes".into(), "no".into()],
         Kind::Number { min, max, .. } if id == Id::of("hz") => vec![min.max(1).to_string(), max.min(500).to_string()],
         Kind::Number { min, max, .. } => vec![min.to_string(), max.to_string()],
+        Kind::Bytes { max, .. } if id == Id::of("repl-backlog-size") => vec!["16384".into(), max.to_string()],
         Kind::Bytes { min, max, .. } => vec![min.to_string(), max.to_string()],
         Kind::BytesOrPercent { max } => vec!["0".into(), max.to_string(), "100%".into()],
         Kind::Octal { max } => vec![format!("{max:o}")],
