@@ -1,0 +1,259 @@
+//! One gate for the whole keyspace, and the epochs by which memory that is read without a lock is reclaimed.
+//!
+//! Every thread that touches the keyspace is a *participant* with a padded word of its own. It enters the gate once per batch
+//! and leaves at the batch's end. An operation on everything (FLUSHALL, SWAPDB, a snapshot flip) closes the gate and waits until
+//! all other participants are outside, instead of taking a thousand locks.
+//!
+//! Invariants:
+//! - *Exclusion.* A participant writes its word, then fences, then reads `closing`; a closer writes `closing`, then fences, then
+//!   reads the words. By the two fences at least one of them sees the other (Dekker), and the participant gives way.
+//! - *Reclamation.* A word carries the epoch at which its batch began. Memory unlinked before [`Gate::advance`] returned `e` may
+//!   be freed once [`Gate::oldest`] exceeds `e`: a batch of a later epoch acquired the advance, and so the unlinking, and a batch
+//!   whose word the fence in `oldest` did not see begins after it and reads what was linked instead.
+//!
+//! Dropped: a reader-writer lock (each reader would write one shared line), and hazard pointers (a fence for every lookup instead
+//! of one for every batch).
+
+use std::marker::PhantomData;
+
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, Padded, Wait, fence};
+
+/// The gate; see the module's description.
+pub struct Gate {
+    /// 0 while open, else 1 + the participant that closes or has closed it.
+    closing: Padded<AtomicUsize>,
+    /// Number of the epoch that batches entering now belong to.
+    epoch: Padded<AtomicU64>,
+    words: Box<[Padded<AtomicU64>]>,
+}
+
+/// A participant's word when it is outside; inside it is `epoch * 2 + 1`.
+const OUTSIDE: u64 = 0;
+
+/// Participants that one gate serves at most: a bound that keeps waiting for all of them cheap.
+pub const PARTICIPANTS_MAX: usize = 1024;
+
+impl Gate {
+    /// An open gate for participants `0..participants`.
+    ///
+    /// # Panics
+    /// If `participants` is 0 or more than [`PARTICIPANTS_MAX`].
+    pub fn new(participants: usize) -> Self {
+        assert!(
+            (1..=PARTICIPANTS_MAX).contains(&participants),
+            "1..={PARTICIPANTS_MAX} participants, not {participants}"
+        );
+        Self {
+            closing: Padded(AtomicUsize::new(0)),
+            epoch: Padded(AtomicU64::new(1)),
+            words: (0..participants)
+                .map(|_| Padded(AtomicU64::new(OUTSIDE)))
+                .collect(),
+        }
+    }
+
+    /// Number of participants.
+    pub fn participants(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Begins a batch of `participant`; waits (spins, yields, then sleeps in short steps) while the gate is closed.
+    ///
+    /// # Panics
+    /// If the participant is inside already: the number names one thread of control.
+    pub fn enter(&self, participant: usize) -> Batch<'_> {
+        let word = &self.words[participant].0;
+        let mut wait = Wait::default();
+        loop {
+            if self.closing.0.load(Ordering::Acquire) == 0 {
+                let inside = self.epoch.0.load(Ordering::Acquire) * 2 + 1;
+                let entered =
+                    word.compare_exchange(OUTSIDE, inside, Ordering::Acquire, Ordering::Relaxed);
+                assert!(
+                    entered.is_ok(),
+                    "participant {participant} entered the gate twice"
+                );
+                fence(Ordering::SeqCst);
+                if self.closing.0.load(Ordering::Acquire) == 0 {
+                    return Batch {
+                        gate: self,
+                        participant,
+                        locked: std::cell::Cell::new(0),
+                        not_send: PhantomData,
+                    };
+                }
+                word.store(OUTSIDE, Ordering::Release);
+            }
+            wait.turn();
+        }
+    }
+
+    /// Whether someone waits for the participants to leave. A hint: relaxed, to be looked at between connections.
+    #[inline]
+    pub fn is_closing(&self) -> bool {
+        self.closing.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Ends the current epoch and returns its number: what was unlinked before this call may be freed when [`Gate::oldest`]
+    /// exceeds the number.
+    pub fn advance(&self) -> u64 {
+        self.epoch.0.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// The lowest epoch that a participant inside the gate belongs to; `u64::MAX` when all are outside.
+    pub fn oldest(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        let epoch = |word: u64| if word == OUTSIDE { u64::MAX } else { word / 2 };
+        self.words
+            .iter()
+            .map(|word| epoch(word.0.load(Ordering::Acquire)))
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// A participant's stay inside the gate; dropping it leaves. It belongs to the thread that entered.
+#[must_use = "dropping the batch leaves the gate"]
+pub struct Batch<'g> {
+    gate: &'g Gate,
+    participant: usize,
+    /// Shards that this batch holds locked: operations on whole databases demand that it is 0.
+    locked: std::cell::Cell<usize>,
+    not_send: PhantomData<*const ()>,
+}
+
+impl<'g> Batch<'g> {
+    /// Closes the gate and waits until every other participant is outside.
+    ///
+    /// `None` if another participant is closing it: drop the batch, enter again, retry; waiting inside would deadlock.
+    pub fn try_close(&self) -> Option<Exclusive<'_>> {
+        let me = self.participant + 1;
+        self.gate
+            .closing
+            .0
+            .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
+        let exclusive = Exclusive { batch: self };
+        fence(Ordering::SeqCst);
+        let mut wait = Wait::default();
+        for (other, word) in self.gate.words.iter().enumerate() {
+            while other != self.participant && word.0.load(Ordering::Acquire) != OUTSIDE {
+                wait.turn();
+            }
+        }
+        Some(exclusive)
+    }
+
+    /// The participant that this batch belongs to.
+    pub fn participant(&self) -> usize {
+        self.participant
+    }
+
+    /// The gate that was entered.
+    pub fn gate(&self) -> &'g Gate {
+        self.gate
+    }
+
+    /// Shards locked through this batch at present.
+    pub(crate) fn locked(&self) -> &std::cell::Cell<usize> {
+        &self.locked
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.gate.words[self.participant]
+            .0
+            .store(OUTSIDE, Ordering::Release);
+    }
+}
+
+/// Nobody else is inside the gate while this lives; dropping it opens the gate again.
+#[must_use = "dropping it opens the gate"]
+pub struct Exclusive<'b> {
+    batch: &'b Batch<'b>,
+}
+
+impl<'b> Exclusive<'b> {
+    /// The batch that closed the gate.
+    pub fn batch(&self) -> &'b Batch<'b> {
+        self.batch
+    }
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        self.batch.gate.closing.0.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entering_twice_as_one_participant_is_refused() {
+        let gate = Gate::new(2);
+        let _batch = gate.enter(1);
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(gate.enter(1))));
+        assert!(again.is_err());
+        drop(gate.enter(0));
+    }
+
+    #[test]
+    fn second_closer_is_told_to_give_way() {
+        let gate = Gate::new(1);
+        let batch = gate.enter(0);
+        let exclusive = batch.try_close().expect("nobody else");
+        assert!(gate.is_closing());
+        assert!(batch.try_close().is_none());
+        drop(exclusive);
+        assert!(!gate.is_closing());
+        assert!(batch.try_close().is_some());
+    }
+
+    #[test]
+    fn oldest_epoch_follows_the_participants() {
+        let gate = Gate::new(2);
+        assert_eq!(gate.oldest(), u64::MAX);
+        let early = gate.enter(0);
+        let ended = gate.advance();
+        assert!(
+            gate.oldest() <= ended,
+            "a batch of the ended epoch is still inside"
+        );
+        let late = gate.enter(1);
+        assert!(gate.oldest() <= ended);
+        drop(early);
+        assert!(
+            gate.oldest() > ended,
+            "only the batch of the next epoch is left"
+        );
+        drop(late);
+    }
+
+    #[test]
+    fn exclusive_waits_for_the_others() {
+        let gate = Gate::new(4);
+        let counter = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for participant in 0..4 {
+                let (gate, counter) = (&gate, &counter);
+                scope.spawn(move || {
+                    let mut closed = 0;
+                    while closed < 200 {
+                        let batch = gate.enter(participant);
+                        if let Some(_exclusive) = batch.try_close() {
+                            // Not atomic on purpose: only exclusion keeps the count whole.
+                            let before = counter.load(std::sync::atomic::Ordering::Relaxed);
+                            std::thread::yield_now();
+                            counter.store(before + 1, std::sync::atomic::Ordering::Relaxed);
+                            closed += 1;
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(counter.into_inner(), 800);
+    }
+}

@@ -1,0 +1,93 @@
+//! The keyed hash of a key, and which of its 64 bits serve what.
+//!
+//! | bits (from the top) | use |
+//! |---|---|
+//! | up to 14 | the shard |
+//! | the next 32 at most | the table's directory, and so the position of SCAN |
+//! | the lowest 16 | the fingerprint in the slot, which also decides the bucket |
+//!
+//! The ranges are disjoint: keys of one shard or one segment still differ in the bits that follow. SipHash-1-3 with a secret seed
+//! keeps a client from aiming keys at one bucket; an unkeyed hash would be a few ns faster and was dropped for that reason.
+
+use siphasher::sip::SipHasher13;
+
+/// Hash of a key under the keyspace's seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hash(pub u64);
+
+/// Most shards of a keyspace, as a power of two: 16384, the number of slots of a Redis cluster.
+pub const SHARD_BITS_MAX: u32 = 14;
+
+impl Hash {
+    /// Top `bits` bits: the shard's number.
+    #[inline]
+    pub(crate) fn shard(self, bits: u32) -> u32 {
+        debug_assert!(bits <= SHARD_BITS_MAX);
+        // The result has at most 14 bits.
+        (self.0 >> 1 >> (63 - bits)) as u32
+    }
+
+    /// The bits below the shard's, at the top of a word.
+    #[inline]
+    pub(crate) fn below_shard(self, shard_bits: u32) -> u64 {
+        self.0 << shard_bits
+    }
+
+    /// The low 16 bits, with 0 read as 1 so that a used slot is never the all-zero word.
+    #[inline]
+    pub(crate) fn fingerprint(self) -> u16 {
+        // Truncation to the low 16 bits is what is meant.
+        (self.0 as u16).max(1)
+    }
+}
+
+/// SipHash-1-3 with its 128-bit key.
+#[derive(Clone, Copy)]
+pub(crate) struct Hasher {
+    seed: (u64, u64),
+    /// Tests force collisions by a hash of their own.
+    #[cfg(test)]
+    pub(crate) forced: Option<fn(&[u8]) -> u64>,
+}
+
+impl Hasher {
+    pub(crate) fn new(seed: (u64, u64)) -> Self {
+        Self {
+            seed,
+            #[cfg(test)]
+            forced: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> Hash {
+        #[cfg(test)]
+        if let Some(forced) = self.forced {
+            return Hash(forced(key));
+        }
+        Hash(SipHasher13::new_with_keys(self.seed.0, self.seed.1).hash(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_bits_are_disjoint() {
+        let hash = Hash(0xFFFC_0000_0000_0000);
+        assert_eq!(hash.shard(14), 0x3FFF);
+        assert_eq!(hash.below_shard(14), 0);
+        assert_eq!(hash.fingerprint(), 1);
+        assert_eq!(Hash(0x0003_FFFF_FFFF_0000).shard(14), 0);
+        assert_eq!(Hash(u64::MAX).shard(0), 0);
+        assert_eq!(Hash(0xABCD).fingerprint(), 0xABCD);
+    }
+
+    #[test]
+    fn seed_changes_the_hash() {
+        let key = b"key:000000000001";
+        assert_eq!(Hasher::new((1, 2)).hash(key), Hasher::new((1, 2)).hash(key));
+        assert_ne!(Hasher::new((1, 2)).hash(key), Hasher::new((1, 3)).hash(key));
+    }
+}

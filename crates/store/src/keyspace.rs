@@ -1,0 +1,271 @@
+//! The keyspace: databases × shards, the gate over all, and prefetching without locks.
+//!
+//! # Safety
+//! `databases` holds null or a leaked box. A database is reached inside a batch only; it is replaced or taken out behind a closed
+//! gate with no shard locked (`assert_unlocked`), when no other thread is in a batch, and freed by its new owner or when the
+//! keyspace is dropped. Each use of a batch checks that it is of this keyspace's gate.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::database::{Database, DetachedDatabase};
+use crate::gate::{Batch, Exclusive, Gate};
+use crate::hash::{Hash, Hasher, SHARD_BITS_MAX};
+use crate::reclaim::Reclaim;
+use crate::segment::Segment;
+use crate::shard::{Shard, ShardCell};
+use crate::table::{Context, Root, Table};
+
+/// How a keyspace is laid out.
+pub struct Options {
+    /// Number of shards: a power of two up to 16384.
+    pub shards: usize,
+    /// Number of databases.
+    pub databases: usize,
+    /// Threads that take part: workers and background threads.
+    pub participants: usize,
+    /// Secret seed of the hash.
+    pub seed: (u64, u64),
+}
+
+/// The keyspace; see the module's description.
+pub struct Keyspace {
+    hasher: Hasher,
+    shard_bits: u32,
+    shards: Arc<[ShardCell]>,
+    databases: Box<[AtomicPtr<Database>]>,
+    reclaim: Arc<Reclaim>,
+}
+
+impl Keyspace {
+    /// An empty keyspace.
+    ///
+    /// # Panics
+    /// If the options are out of range.
+    pub fn new(options: Options) -> Self {
+        let shard_bits = options.shards.trailing_zeros();
+        assert!(
+            options.shards.is_power_of_two() && shard_bits <= SHARD_BITS_MAX,
+            "a power of two of shards up to 16384"
+        );
+        assert!(options.databases > 0, "at least one database");
+        let hasher = Hasher::new(options.seed);
+        let reclaim = Arc::new(Reclaim::new(options.participants));
+        let context = || Context {
+            owner: AtomicU32::new(0),
+            shard_bits,
+            hasher,
+            reclaim: Some(Arc::clone(&reclaim)),
+        };
+        Self {
+            hasher,
+            shard_bits,
+            shards: (0..options.shards)
+                .map(|_| ShardCell::new(context()))
+                .collect(),
+            databases: (0..options.databases)
+                .map(|_| AtomicPtr::new(null_mut()))
+                .collect(),
+            reclaim,
+        }
+    }
+
+    /// Number of databases.
+    pub fn databases(&self) -> usize {
+        self.databases.len()
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The gate that every thread enters to use the keyspace.
+    pub fn gate(&self) -> &Gate {
+        &self.reclaim.gate
+    }
+
+    /// The hash of a key.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> Hash {
+        self.hasher.hash(key)
+    }
+
+    /// The shard of a key.
+    #[inline]
+    pub fn shard_of(&self, hash: Hash) -> u32 {
+        hash.shard(self.shard_bits)
+    }
+
+    /// Locks a shard by one compare-exchange; `None` if it is locked, by this thread or another.
+    #[inline]
+    pub fn try_lock<'k>(&'k self, batch: &'k Batch<'_>, shard: u32) -> Option<Shard<'k>> {
+        self.check(batch);
+        // 32 bits fit.
+        Shard::try_lock(self, batch, &self.shards[shard as usize], shard)
+    }
+
+    /// Requests the bucket in which a key would be. Takes no lock and reads no entry.
+    #[inline]
+    pub fn prefetch_bucket(&self, batch: &Batch<'_>, db: usize, hash: Hash) {
+        if let Some((segment, buckets)) = self.segment(batch, db, hash) {
+            Segment::prefetch_buckets(segment.as_ptr(), buckets, hash.fingerprint());
+        }
+    }
+
+    /// Requests the entry in a key's bucket that has its fingerprint. Takes no lock and reads no entry, only the bucket.
+    #[inline]
+    pub fn prefetch_entry(&self, batch: &Batch<'_>, db: usize, hash: Hash) {
+        if let Some((segment, buckets)) = self.segment(batch, db, hash) {
+            segment.prefetch_entries(buckets, hash.fingerprint());
+        }
+    }
+
+    /// Number of keys in a database: a sum over shards that may be changing.
+    pub fn len(&self, batch: &Batch<'_>, db: usize) -> usize {
+        self.sum(batch, db, Root::len)
+    }
+
+    /// Whether a database has no keys.
+    pub fn is_empty(&self, batch: &Batch<'_>, db: usize) -> bool {
+        self.len(batch, db) == 0
+    }
+
+    /// Number of keys of a database that expire.
+    pub fn volatile_len(&self, batch: &Batch<'_>, db: usize) -> usize {
+        self.sum(batch, db, Root::volatile_len)
+    }
+
+    /// Bytes of entries, segments and directories in all databases: a sum over tables that may be changing.
+    pub fn memory_bytes(&self, batch: &Batch<'_>) -> usize {
+        (0..self.databases.len())
+            .map(|db| self.sum(batch, db, Root::bytes))
+            .sum()
+    }
+
+    /// No key of this shard and database expires before this, in ms; `i64::MAX` if none does. Takes no lock: active expiry asks
+    /// this before it does.
+    pub fn deadline_ms(&self, batch: &Batch<'_>, db: usize, shard: u32) -> i64 {
+        self.database(batch, db).map_or(i64::MAX, |database| {
+            database.root(shard as usize).deadline_ms()
+        })
+    }
+
+    /// Exchanges two databases.
+    ///
+    /// # Panics
+    /// If `exclusive` is of another gate, or its batch holds a shard.
+    pub fn swap_databases(&self, exclusive: &Exclusive<'_>, a: usize, b: usize) {
+        self.assert_unlocked(exclusive);
+        let of_a = self.databases[a].load(Ordering::Acquire);
+        let of_b = self.databases[b].swap(of_a, Ordering::AcqRel);
+        self.databases[a].store(of_b, Ordering::Release);
+    }
+
+    /// Takes a database's contents out, leaving it empty.
+    ///
+    /// # Panics
+    /// If `exclusive` is of another gate, or its batch holds a shard.
+    pub fn detach_database(&self, exclusive: &Exclusive<'_>, db: usize) -> DetachedDatabase {
+        self.assert_unlocked(exclusive);
+        let database = self.databases[db].swap(null_mut(), Ordering::AcqRel);
+        // SAFETY: leaked by `made`; no other thread is inside the gate, and this one holds no reference into it.
+        DetachedDatabase::new((!database.is_null()).then(|| unsafe { Box::from_raw(database) }))
+    }
+
+    /// Frees what `participant` retired and nobody can be reading any more. To be called between batches; one relaxed load when
+    /// there is nothing.
+    pub fn collect(&self, participant: usize) {
+        self.reclaim.collect(participant);
+    }
+
+    /// Directories and segments that wait to be freed.
+    pub fn retired(&self) -> usize {
+        self.reclaim.pending()
+    }
+
+    /// The table of a shard.
+    ///
+    /// # Safety
+    /// The caller holds the shard's lock for `'t`, and no other reference to the table.
+    pub(crate) unsafe fn table<'t>(&self, db: usize, shard: u32) -> &'t mut Table {
+        let mut database = self.databases[db].load(Ordering::Acquire);
+        if database.is_null() {
+            database = self.made(db);
+        }
+        // SAFETY: in a batch a database is not freed; the lock is the caller's.
+        unsafe { (*database).table(shard as usize) }
+    }
+
+    /// Makes a database at its first use; another thread may be faster.
+    #[cold]
+    fn made(&self, db: usize) -> *mut Database {
+        let new = Box::into_raw(Box::new(Database::new(Arc::clone(&self.shards))));
+        let set = self.databases[db].compare_exchange(
+            null_mut(),
+            new,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        set.map_or_else(
+            |others| {
+                // SAFETY: leaked above and not published.
+                drop(unsafe { Box::from_raw(new) });
+                others
+            },
+            |_| new,
+        )
+    }
+
+    #[inline]
+    fn database<'b>(&self, batch: &'b Batch<'_>, db: usize) -> Option<&'b Database> {
+        self.check(batch);
+        // SAFETY: null or a database that is not freed before the batch ends: that takes a closed gate, or this thread's own
+        // exclusive access, during which it calls nothing else.
+        unsafe { self.databases[db].load(Ordering::Acquire).as_ref() }
+    }
+
+    #[inline]
+    fn segment(&self, batch: &Batch<'_>, db: usize, hash: Hash) -> Option<(Segment, usize)> {
+        // 14 bits fit.
+        let root = self.database(batch, db)?.root(self.shard_of(hash) as usize);
+        // SAFETY: the caller's batch lasts while it uses the result.
+        unsafe { root.segment(hash.below_shard(self.shard_bits)) }
+    }
+
+    fn sum(&self, batch: &Batch<'_>, db: usize, of: impl Fn(&Root) -> usize) -> usize {
+        self.database(batch, db)
+            .map_or(0, |database| database.roots().map(of).sum())
+    }
+
+    /// A batch of another keyspace's gate would protect nothing here.
+    #[inline]
+    fn check(&self, batch: &Batch<'_>) {
+        assert!(
+            std::ptr::eq(batch.gate(), self.gate()),
+            "a batch of another keyspace's gate"
+        );
+    }
+
+    fn assert_unlocked(&self, exclusive: &Exclusive<'_>) {
+        self.check(exclusive.batch());
+        assert_eq!(
+            exclusive.batch().locked().get(),
+            0,
+            "a database was taken while a shard is locked"
+        );
+    }
+}
+
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        for database in &self.databases {
+            let database = database.load(Ordering::Acquire);
+            if !database.is_null() {
+                // SAFETY: leaked by `made`; batches and shards borrow the keyspace, so there are none.
+                drop(unsafe { Box::from_raw(database) });
+            }
+        }
+    }
+}

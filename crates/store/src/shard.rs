@@ -1,0 +1,284 @@
+//! A shard: the lock over one part of the key space, in all databases, and the durability state of its keys.
+//!
+//! The lock is one word that names its holder. It is only ever tried: who fails goes on with other work, so that no thread waits
+//! while it holds another shard. Dropped: a `Mutex` (it can block, and would hide who holds it).
+//!
+//! # Safety
+//! State and tables of a shard are reached through a [`Shard`] only, of which there is at most one: making it takes the lock word
+//! from 0 with Acquire, dropping it stores 0 with Release. A `Shard` borrows its batch, so that no shard is locked by a thread that
+//! is outside the gate.
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher as StdHasher};
+use std::sync::atomic::Ordering;
+
+use crate::gate::Batch;
+use crate::hash::Hash;
+use crate::keyspace::Keyspace;
+use crate::table::{Context, Table};
+
+/// A locked shard. Dropping it unlocks.
+pub struct Shard<'k> {
+    keyspace: &'k Keyspace,
+    batch: &'k Batch<'k>,
+    cell: &'k ShardCell,
+    id: u32,
+}
+
+/// What belongs to a shard beside its tables.
+#[repr(align(64))]
+pub(crate) struct ShardCell {
+    pub(crate) context: Context,
+    state: UnsafeCell<ShardState>,
+}
+
+// SAFETY: the state is only reached by the thread that holds the lock (module's `Safety`); the context is atomic or never changes.
+unsafe impl Sync for ShardCell {}
+// SAFETY: nothing in it is bound to a thread.
+unsafe impl Send for ShardCell {}
+
+impl ShardCell {
+    pub(crate) fn new(context: Context) -> Self {
+        Self {
+            context,
+            state: UnsafeCell::new(ShardState::default()),
+        }
+    }
+}
+
+impl<'k> Shard<'k> {
+    /// Locks the shard by one compare-exchange; `None` if it is locked.
+    pub(crate) fn try_lock(
+        keyspace: &'k Keyspace,
+        batch: &'k Batch<'k>,
+        cell: &'k ShardCell,
+        id: u32,
+    ) -> Option<Self> {
+        let me = u32::try_from(batch.participant() + 1).expect("at most PARTICIPANTS_MAX");
+        cell.context
+            .owner
+            .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        batch.locked().set(batch.locked().get() + 1);
+        Some(Self {
+            keyspace,
+            batch,
+            cell,
+            id,
+        })
+    }
+
+    /// The shard's number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The shard's part of database `db`; made at first use.
+    ///
+    /// # Panics
+    /// If there is no such database.
+    pub fn table(&mut self, db: usize) -> &mut Table {
+        // SAFETY: this shard is locked by `self`, which is borrowed uniquely as long as the table.
+        unsafe { self.keyspace.table(db, self.id) }
+    }
+
+    /// The durability state of the shard's keys.
+    pub fn state(&mut self) -> &mut ShardState {
+        // SAFETY: the shard is locked by `self`, which is borrowed uniquely.
+        unsafe { &mut *self.cell.state.get() }
+    }
+}
+
+impl Drop for Shard<'_> {
+    fn drop(&mut self) {
+        self.batch.locked().set(self.batch.locked().get() - 1);
+        self.cell.context.owner.store(0, Ordering::Release);
+    }
+}
+
+/// Which of a shard's keys have writes that are not yet durable.
+///
+/// Writes are remembered in two generations. Each is forgotten as a whole once its highest LSN is durable, so that the memory is
+/// bounded by the writes of about two periods of the log's delay, and no entry is ever removed one by one.
+#[derive(Default)]
+pub struct ShardState {
+    /// LSN of the shard's newest write.
+    pub last_lsn: u64,
+    /// Latest time, in ms, that a command in this shard has seen: time under the lock never goes back.
+    pub last_now_ms: i64,
+    /// The highest durable LSN that was seen here.
+    durable_lsn: u64,
+    young: Generation,
+    old: Generation,
+}
+
+/// Database and hash, to LSN.
+type Stamps = HashMap<Stamp, u64, BuildHasherDefault<TakeHash>>;
+
+#[derive(Default)]
+struct Generation {
+    newest_lsn: u64,
+    stamps: Stamps,
+}
+
+impl ShardState {
+    /// Notes that a key was written, or that it was removed, by the record that ends at `lsn`.
+    pub fn stamp(&mut self, db: usize, hash: Hash, lsn: u64) {
+        self.last_lsn = self.last_lsn.max(lsn);
+        if self.last_lsn <= self.durable_lsn {
+            return;
+        }
+        self.young.newest_lsn = self.young.newest_lsn.max(lsn);
+        let newest = self
+            .young
+            .stamps
+            .entry(Stamp { db, hash: hash.0 })
+            .or_default();
+        *newest = lsn.max(*newest);
+        self.forget();
+    }
+
+    /// LSN of the newest write of a key if it is beyond `durable_lsn`, else 0. Two keys with one 64-bit hash share an answer, which
+    /// can only be too high.
+    #[inline]
+    pub fn newest(&mut self, db: usize, hash: Hash, durable_lsn: u64) -> u64 {
+        self.durable_lsn = self.durable_lsn.max(durable_lsn);
+        if self.last_lsn <= durable_lsn && self.young.newest_lsn | self.old.newest_lsn == 0 {
+            return 0;
+        }
+        self.newest_of_dirty(db, hash, durable_lsn)
+    }
+
+    /// Keys that are remembered.
+    pub fn stamped_len(&self) -> usize {
+        self.young.stamps.len() + self.old.stamps.len()
+    }
+
+    fn newest_of_dirty(&mut self, db: usize, hash: Hash, durable_lsn: u64) -> u64 {
+        self.forget();
+        let stamp = Stamp { db, hash: hash.0 };
+        let lsn = self
+            .young
+            .stamps
+            .get(&stamp)
+            .or_else(|| self.old.stamps.get(&stamp))
+            .copied()
+            .unwrap_or(0);
+        if lsn > durable_lsn { lsn } else { 0 }
+    }
+
+    /// Drops the generations that are durable.
+    fn forget(&mut self) {
+        if self.old.newest_lsn <= self.durable_lsn {
+            self.old.clear();
+            std::mem::swap(&mut self.old, &mut self.young);
+            if self.old.newest_lsn <= self.durable_lsn {
+                self.old.clear();
+            }
+        }
+    }
+}
+
+impl Generation {
+    /// Room for so many keys is kept when a generation is emptied; more is given back.
+    const KEPT: usize = 256;
+
+    fn clear(&mut self) {
+        if self.stamps.capacity() > Self::KEPT {
+            self.stamps = Stamps::default();
+        } else {
+            self.stamps.clear();
+        }
+        self.newest_lsn = 0;
+    }
+}
+
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    db: usize,
+    hash: u64,
+}
+
+impl std::hash::Hash for Stamp {
+    fn hash<H: StdHasher>(&self, state: &mut H) {
+        // The key's hash is keyed and well mixed already; databases are few.
+        state.write_u64(self.hash);
+    }
+}
+
+/// Takes the one word that it is given for the hash.
+#[derive(Default)]
+struct TakeHash(u64);
+
+impl StdHasher for TakeHash {
+    fn finish(&self) -> u64 {
+        // The shard's bits are equal in one shard: bring the low half up, where the map takes its tag from.
+        self.0.rotate_left(32)
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("stamps are hashed by one word");
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_dirty_until_its_write_is_durable() {
+        let mut state = ShardState::default();
+        assert_eq!(state.newest(0, Hash(1), 0), 0);
+        state.stamp(0, Hash(1), 100);
+        state.stamp(1, Hash(1), 150);
+        state.stamp(0, Hash(2), 200);
+        assert_eq!(
+            (state.newest(0, Hash(1), 0), state.newest(1, Hash(1), 0)),
+            (100, 150)
+        );
+        assert_eq!(state.newest(0, Hash(1), 99), 100);
+        assert_eq!(state.newest(0, Hash(1), 100), 0);
+        assert_eq!(state.newest(0, Hash(3), 100), 0);
+        assert_eq!(state.newest(0, Hash(2), 199), 200);
+        assert_eq!(state.newest(0, Hash(2), 200), 0);
+        assert_eq!(state.stamped_len(), 0);
+    }
+
+    #[test]
+    fn later_writes_win_across_generations() {
+        let mut state = ShardState::default();
+        for lsn in 1..=1000 {
+            state.stamp(0, Hash(lsn % 7), lsn);
+            let durable = lsn.saturating_sub(5);
+            assert_eq!(state.newest(0, Hash(lsn % 7), durable), lsn);
+            let before = lsn.saturating_sub(6);
+            let expected = if before > durable { before } else { 0 };
+            assert_eq!(
+                state.newest(0, Hash(before % 7), durable),
+                expected.max(if before % 7 == lsn % 7 { lsn } else { 0 })
+            );
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_while_the_log_keeps_up() {
+        let mut state = ShardState::default();
+        let mut most = 0;
+        for lsn in 1..=100_000_u64 {
+            state.newest(0, Hash(lsn << 20), lsn.saturating_sub(1000));
+            state.stamp(0, Hash(lsn << 20), lsn);
+            most = most.max(state.stamped_len());
+        }
+        assert!(
+            most <= 3000,
+            "{most} keys remembered for 1000 that are not durable"
+        );
+        assert_eq!(state.newest(0, Hash(0), 100_000), 0);
+        assert_eq!(state.stamped_len(), 0);
+    }
+}

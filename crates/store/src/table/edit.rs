@@ -1,0 +1,189 @@
+//! Changing an entry where it is.
+//!
+//! # Safety
+//! An [`EntryMut`] borrows its table uniquely, and with it the entry: while a method holds a mutable reference into the entry no
+//! other reference into it exists, as those that [`EntryMut::key`] and [`EntryMut::value`] return borrow the `EntryMut`.
+
+use super::{Location, Table};
+use crate::entry::{Body, Content, Encoding, Entry, INLINE_MAX, NewValue, RawEntry, ValueRef};
+use crate::hash::Hash;
+use crate::rope::Rope;
+
+/// An entry that can be changed; reached through [`Table::find_mut`] only.
+pub struct EntryMut<'a> {
+    table: &'a mut Table,
+    at: Location,
+    hash: Hash,
+}
+
+impl<'a> EntryMut<'a> {
+    pub(super) fn new(table: &'a mut Table, at: Location, hash: Hash) -> Self {
+        Self { table, at, hash }
+    }
+
+    /// The entry, for reading.
+    pub fn entry(&self) -> Entry<'_> {
+        Entry::new(self.at.entry)
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.entry().key()
+    }
+
+    /// The value.
+    pub fn value(&self) -> ValueRef<'_> {
+        self.entry().value()
+    }
+
+    /// When the key expires, in ms.
+    pub fn expire_at_ms(&self) -> Option<i64> {
+        self.at.entry.expire_at_ms()
+    }
+
+    /// The access clock.
+    pub fn clock(&self) -> u32 {
+        self.entry().clock()
+    }
+
+    /// Bytes of memory for key and value.
+    pub fn memory_bytes(&self) -> usize {
+        self.at.entry.memory_bytes()
+    }
+
+    /// What OBJECT ENCODING says.
+    pub fn encoding(&self) -> Encoding {
+        self.at.entry.encoding()
+    }
+
+    /// Sets the access clock (24 bits).
+    pub fn set_clock(&mut self, clock: u32) {
+        self.at.entry.set_clock(clock);
+    }
+
+    /// Sets or removes the time of expiry.
+    pub fn set_expire(&mut self, at_ms: Option<i64>) {
+        let before_ms = self.at.entry.expire_at_ms();
+        match (before_ms, at_ms) {
+            (None, None) => {}
+            (Some(_), Some(at_ms)) => {
+                self.at.entry.set_expire_in_place(at_ms);
+                self.table
+                    .note_expire(self.at.segment, before_ms, Some(at_ms));
+            }
+            _ => self.rewrite(|content| content.expire_at_ms = at_ms),
+        }
+    }
+
+    /// Makes the value an integer, keeping expiry and clock: in place if it is one already.
+    pub fn set_int(&mut self, int: i64) {
+        if !self.at.entry.set_int_in_place(int) {
+            drop(self.replace(NewValue::Int(int)));
+        }
+    }
+
+    /// Gives the key another value, keeping expiry and clock. Returns the large value that it had.
+    pub fn replace(&mut self, value: NewValue<'_>) -> Option<Rope> {
+        let mut old = None;
+        self.rewrite(|content| {
+            old = Some(std::mem::replace(&mut content.body, Body::new(value)));
+            content.modified = false;
+        });
+        if let Some(Body::Rope(rope)) = old {
+            Some(rope)
+        } else {
+            None
+        }
+    }
+
+    /// Adds bytes at the end of the string; returns its new length.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let mut digits = itoa::Buffer::new();
+        let inline = match self.at.entry.value() {
+            ValueRef::Int(int) => digits.format(int).as_bytes(),
+            ValueRef::Bytes(inline) => inline,
+            ValueRef::Rope(_) => return self.edit_rope(|rope| rope.append(bytes)),
+        };
+        let len = inline.len() + bytes.len();
+        let body = if len <= INLINE_MAX {
+            Body::Inline(inline, bytes)
+        } else {
+            let mut rope = Rope::from_slice(inline);
+            rope.append(bytes);
+            Body::Rope(rope)
+        };
+        self.rewrite(|content| (content.body, content.modified) = (body, true));
+        len
+    }
+
+    /// Writes bytes at an offset, filling a gap with zeros; returns the string's new length. No bytes: no change.
+    pub fn set_range(&mut self, offset: usize, bytes: &[u8]) -> usize {
+        // SAFETY: `self` is borrowed uniquely, and the reference ends within this block.
+        if let Some(inline) = unsafe { self.at.entry.inline_mut() } {
+            let end = offset
+                .checked_add(bytes.len())
+                .expect("lengths are limited by the protocol");
+            if bytes.is_empty() || end <= inline.len() {
+                if !bytes.is_empty() {
+                    inline[offset..end].copy_from_slice(bytes);
+                    self.at.entry.set_modified();
+                }
+                return inline.len();
+            }
+        }
+        let mut digits = itoa::Buffer::new();
+        let inline = match self.at.entry.value() {
+            ValueRef::Int(int) => digits.format(int).as_bytes(),
+            ValueRef::Bytes(inline) => inline,
+            ValueRef::Rope(_) => return self.edit_rope(|rope| rope.set_range(offset, bytes)),
+        };
+        if bytes.is_empty() {
+            return inline.len();
+        }
+        // A rope does the arithmetic of growing and gaps; a short result goes back into the entry.
+        let mut rope = Rope::from_slice(inline);
+        rope.set_range(offset, bytes);
+        let len = rope.len();
+        match rope.as_single() {
+            Some(short) if len <= INLINE_MAX => {
+                self.rewrite(|content| {
+                    (content.body, content.modified) = (Body::Inline(short, &[]), true)
+                });
+            }
+            _ => {
+                self.rewrite(|content| (content.body, content.modified) = (Body::Rope(rope), true))
+            }
+        }
+        len
+    }
+
+    /// Changes a rope in place and accounts for its memory.
+    fn edit_rope(&mut self, edit: impl FnOnce(&mut Rope)) -> usize {
+        let before = self.at.entry.memory_bytes();
+        // SAFETY: `self` is borrowed uniquely, and the reference is not used after `edit`.
+        let rope = unsafe { self.at.entry.rope_mut() }.expect("the caller saw a rope");
+        edit(rope);
+        let len = rope.len();
+        self.at.entry.set_modified();
+        self.table.account(self.at.entry.memory_bytes(), before);
+        len
+    }
+
+    /// Moves the entry to a new allocation with a changed content.
+    fn rewrite<'v>(&mut self, change: impl FnOnce(&mut Content<'v>)) {
+        let old = self.at.entry;
+        let (before, before_ms) = (old.memory_bytes(), old.expire_at_ms());
+        // SAFETY: inline bytes are copied into the new entry before the old shell is freed.
+        let mut content = unsafe { old.take_content() };
+        change(&mut content);
+        let after_ms = content.expire_at_ms;
+        let new = RawEntry::allocate(old.key(), content);
+        self.at
+            .segment
+            .set(self.at.index, self.hash.fingerprint(), new);
+        old.free_shell();
+        self.at.entry = new;
+        self.table.account(new.memory_bytes(), before);
+        self.table.note_expire(self.at.segment, before_ms, after_ms);
+    }
+}
