@@ -9,6 +9,7 @@
 //! | `limit_server`, `load` | the two processes that `limit` is made of |
 //! | `probe` | open-loop latency, counted from the intended send time |
 //! | `memory` | bytes per key and per idle connection |
+//! | `wire` | scripts of commands and the exact replies that must come back |
 //! | `process`, `host`, `stats` | starting servers, describing the machine, medians and intervals |
 //! | `reply`, `template`, `words` | RESP replies, commands with placeholders, quoted words |
 
@@ -27,4 +28,5 @@ pub mod stats;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod template;
+pub mod wire;
 pub mod words;
