@@ -12,7 +12,7 @@ mod script;
 mod tcp;
 
 pub use pattern::{Pattern, Variables, describe};
-pub use runner::{Blank, Failure, Network, Received, Transport, reset, run_case};
+pub use runner::{Blank, Failure, Network, Received, Transport, missing_command, reset, run_case};
 pub use script::{Action, Audience, Case, Script, Step};
 pub use tcp::TcpNetwork;
 

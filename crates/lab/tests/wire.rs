@@ -17,9 +17,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use gimmal_lab::process::{ServerProcess, ServerSpec};
-use gimmal_lab::wire::{Audience, Blank, Script, TcpNetwork, reset, run_case};
+use gimmal_lab::wire::{Audience, Blank, Script, TcpNetwork, missing_command, reset, run_case};
 
 fn main() -> ExitCode {
     match run() {
@@ -133,6 +133,14 @@ impl Target {
             if self.is_oracle && case.audience == Audience::Gimmal {
                 tally.not_run.push(format!("{name}:{}: {}: only Gimmal has it", case.line, case.title));
                 continue;
+            }
+            match missing_command(&mut network, &script, case) {
+                Ok(None) => {}
+                Ok(Some(command)) => {
+                    tally.not_run.push(format!("{} {name}:{}: {}: no {command} yet", self.name, case.line, case.title));
+                    continue;
+                }
+                Err(failure) => bail!("{}: {}", case.title, failure.message),
             }
             for &protocol in &case.protocols {
                 let played = reset(&mut network, &script).and_then(|()| run_case(&mut network, case, protocol));

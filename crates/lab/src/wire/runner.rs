@@ -65,17 +65,40 @@ const CUT: Duration = Duration::from_millis(10);
 
 /// Empties the keyspace, so that the next case starts clean.
 pub fn reset<N: Network>(network: &mut N, script: &Script) -> Result<(), Failure> {
-    let connection = network.connect().map_err(|error| fail(0, format!("connect: {error}")))?;
-    let mut client = Client::new(connection, Protocol::Resp2);
-    let auth = script.password.as_ref().map(|password| vec![b"AUTH".to_vec(), password.clone().into_bytes()]);
-    for words in auth.into_iter().chain([vec![b"FLUSHALL".to_vec()]]) {
-        client.command(&words).map_err(|message| fail(0, message))?;
-        match client.reply().map_err(|message| fail(0, message))? {
-            Reply::Simple(_) => {}
-            other => return Err(fail(0, format!("cannot empty the keyspace: {}", describe(&other)))),
+    match admin(network, script, &["FLUSHALL"])? {
+        Reply::Simple(_) => Ok(()),
+        other => Err(fail(0, format!("cannot empty the keyspace: {}", describe(&other)))),
+    }
+}
+
+/// The first command that `case` needs and the server does not know.
+pub fn missing_command<N: Network>(
+    network: &mut N,
+    script: &Script,
+    case: &Case,
+) -> Result<Option<String>, Failure> {
+    for command in &case.needs {
+        if let Reply::Array(known) = admin(network, script, &["COMMAND", "INFO", command])?
+            && matches!(known[..], [Reply::NullArray | Reply::NullBulk])
+        {
+            return Ok(Some(command.clone()));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Sends one command on a connection of the runner's own.
+fn admin<N: Network>(network: &mut N, script: &Script, words: &[&str]) -> Result<Reply, Failure> {
+    let connection = network.connect().map_err(|error| fail(0, format!("connect: {error}")))?;
+    let mut client = Client::new(connection, Protocol::Resp2);
+    let mut ask = |words: &[&str]| {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        client.command(&words).and_then(|()| client.reply()).map_err(|message| fail(0, message))
+    };
+    if let Some(password) = &script.password {
+        ask(&["AUTH", password])?;
+    }
+    ask(words)
 }
 
 /// Plays `case` with connections that speak `protocol`, and returns what stands for its blanks.
@@ -342,6 +365,14 @@ mod tests {
         assert!(play("> PING\n< SILENCE\n", &[b"+PONG\r\n", b""]).is_err());
         assert!(play("> PING\n< +PONG\n", &[b"+PO"]).expect_err("half a reply").1.contains("only b\"+PO\""));
         assert!(play("> PING\n< +PONG\n", &[b"what\r\n"]).expect_err("no RESP").1.contains("no RESP"));
+    }
+
+    #[test]
+    fn a_missing_command_is_told_from_one_that_is_there() {
+        let script = Script::parse("x", "== a case [needs:lpush]\n> PING\n").expect("parses");
+        let missing = |replies| missing_command(&mut CannedNetwork(replies), &script, &script.cases[0]);
+        assert_eq!(missing(&[b"*1\r\n*-1\r\n"]).expect("asked").as_deref(), Some("lpush"));
+        assert_eq!(missing(&[b"*1\r\n*1\r\n$5\r\nlpush\r\n"]).expect("asked"), None);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Case {
     pub protocols: Vec<Protocol>,
     /// The servers that must pass it.
     pub audience: Audience,
+    /// Commands without which it cannot be run.
+    pub needs: Vec<String>,
     /// What happens.
     pub steps: Vec<Step>,
 }
@@ -121,6 +123,7 @@ impl Case {
             line,
             protocols: vec![Protocol::Resp2, Protocol::Resp3],
             audience: Audience::All,
+            needs: Vec::new(),
             steps: Vec::new(),
         };
         for tag in tags.split_whitespace() {
@@ -128,7 +131,10 @@ impl Case {
                 "resp2" => case.protocols = vec![Protocol::Resp2],
                 "resp3" => case.protocols = vec![Protocol::Resp3],
                 "gimmal" => case.audience = Audience::Gimmal,
-                _ => bail!("no such tag: {tag}"),
+                _ => match tag.strip_prefix("needs:") {
+                    Some(command) => case.needs.push(command.to_owned()),
+                    None => bail!("no such tag: {tag}"),
+                },
             }
         }
         Ok(case)
@@ -231,7 +237,7 @@ mod tests {
 ! server --requirepass "a b"
 ! password ab
 
-== a title [resp3 gimmal]
+== a title [resp3 gimmal needs:lpush]
 > SET k "a\n"*2
 <2 +OK
 b>> "PI" "N"*2 | "G\r\n"
@@ -251,6 +257,7 @@ b< EOF
         let case = &script.cases[0];
         assert_eq!((case.title.as_str(), case.line, case.audience), ("a title", 5, Audience::Gimmal));
         assert_eq!(case.protocols, [Protocol::Resp3]);
+        assert_eq!(case.needs, ["lpush"]);
         let steps: Vec<_> = case.steps.iter().map(|step| (step.line, step.connection.as_str())).collect();
         assert_eq!(steps, [(6, ""), (7, ""), (8, "b"), (9, "b"), (11, "b"), (12, ""), (13, ""), (14, "b")]);
         assert!(matches!(&case.steps[0].action, Action::Command(words) if words[2] == b"a\na\n"));
