@@ -24,6 +24,12 @@ pub fn encode_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends `$len\r\n`, for a bulk string whose bytes and line end the caller adds or sends itself.
+#[inline]
+pub fn encode_bulk_header(out: &mut Vec<u8>, len: usize) {
+    header(out, b'$', len);
+}
+
 /// Appends `<kind><n>\r\n`.
 ///
 /// Short headers are written as the eight bytes of a table entry and then cut to their length: one store instead of a

@@ -20,7 +20,7 @@ pub mod parser;
 pub mod reply;
 pub mod writer;
 
-pub use encode::{encode_array_header, encode_bulk, encode_command};
+pub use encode::{encode_array_header, encode_bulk, encode_bulk_header, encode_command};
 pub use error::ProtocolError;
 pub use inline::split_args;
 pub use number::parse_i64;
