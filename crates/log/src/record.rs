@@ -90,6 +90,20 @@ impl Record {
         self
     }
 
+    /// Adds an argument of `len` bytes that consists of several pieces; large ones are referenced.
+    pub fn shared_arg_of(&mut self, len: usize, pieces: impl Iterator<Item = (Arc<Vec<u8>>, Range<usize>)>) -> &mut Record {
+        encode_bulk_header(&mut self.bytes, len);
+        for (bytes, range) in pieces {
+            if range.len() < LARGE_RECORD {
+                self.bytes.extend_from_slice(&bytes[range]);
+            } else {
+                self.shared.push((self.bytes.len(), bytes, range));
+            }
+        }
+        self.bytes.extend_from_slice(b"\r\n");
+        self
+    }
+
     /// Ends the record: `EXEC` if it is a transaction, and back to database 0. Once, before it is appended.
     pub fn finish(&mut self) -> &mut Record {
         if !self.finished {

@@ -220,9 +220,7 @@ mod tests {
         }
         let words = |alphabet: &[u8], length: u32| -> Vec<Vec<u8>> {
             let base = alphabet.len();
-            (0..base.pow(length))
-                .map(|n| (0..length).map(|i| alphabet[n / base.pow(i) % base]).collect())
-                .collect()
+            (0..base.pow(length)).map(|n| (0..length).map(|i| alphabet[n / base.pow(i) % base]).collect()).collect()
         };
         let texts: Vec<_> = (0..=5).flat_map(|n| words(b"ab", n)).collect();
         let mut compared = 0;

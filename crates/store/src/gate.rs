@@ -144,6 +144,18 @@ impl<'g> Batch<'g> {
         Some(exclusive)
     }
 
+    /// Leaves the gate and enters it again: what a worker does between two connections when somebody wants to close.
+    ///
+    /// # Panics
+    /// If a shard is locked through this batch.
+    pub fn renew(&mut self) {
+        assert!(self.locked.get() == 0, "a batch is left with a shard locked");
+        let (gate, participant) = (self.gate, self.participant);
+        gate.words[participant].0.store(OUTSIDE, Ordering::Release);
+        // The new batch takes the old one's place; neither is dropped, so the word says what `enter` stored.
+        std::mem::forget(std::mem::replace(self, gate.enter(participant)));
+    }
+
     /// The participant that this batch belongs to.
     pub fn participant(&self) -> usize {
         self.participant

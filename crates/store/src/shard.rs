@@ -83,6 +83,16 @@ impl<'k> Shard<'k> {
         unsafe { self.keyspace.table(db, self.id) }
     }
 
+    /// The shard's part of database `db` and the durability state of its keys, to be used side by side.
+    ///
+    /// # Panics
+    /// If there is no such database.
+    #[inline]
+    pub fn parts(&mut self, db: usize) -> (&mut Table, &mut ShardState) {
+        // SAFETY: this shard is locked by `self`, which is borrowed uniquely as long as both parts; they do not overlap.
+        unsafe { (self.keyspace.table(db, self.id), &mut *self.cell.state.get()) }
+    }
+
     /// The durability state of the shard's keys.
     pub fn state(&mut self) -> &mut ShardState {
         // SAFETY: the shard is locked by `self`, which is borrowed uniquely.
@@ -109,6 +119,8 @@ pub struct ShardState {
     pub last_now_ms: i64,
     /// The highest durable LSN that was seen here.
     durable_lsn: u64,
+    /// A record that concerned all keys ended here.
+    floor_lsn: u64,
     young: Generation,
     old: Generation,
 }
@@ -139,12 +151,21 @@ impl ShardState {
         self.forget();
     }
 
+    /// Notes that all keys of the shard were written or removed, in every database, by the record that ends at `lsn`: a flush, an
+    /// exchange of databases.
+    pub fn stamp_all(&mut self, lsn: u64) {
+        self.last_lsn = self.last_lsn.max(lsn);
+        if self.last_lsn > self.durable_lsn {
+            self.floor_lsn = self.floor_lsn.max(lsn);
+        }
+    }
+
     /// LSN of the newest write of a key if it is beyond `durable_lsn`, else 0. Two keys with one 64-bit hash share an answer, which
     /// can only be too high.
     #[inline]
     pub fn newest(&mut self, db: usize, hash: Hash, durable_lsn: u64) -> u64 {
         self.durable_lsn = self.durable_lsn.max(durable_lsn);
-        if self.last_lsn <= durable_lsn && self.young.newest_lsn | self.old.newest_lsn == 0 {
+        if self.last_lsn <= durable_lsn && self.young.newest_lsn | self.old.newest_lsn | self.floor_lsn == 0 {
             return 0;
         }
         self.newest_of_dirty(db, hash, durable_lsn)
@@ -164,12 +185,16 @@ impl ShardState {
             .get(&stamp)
             .or_else(|| self.old.stamps.get(&stamp))
             .copied()
-            .unwrap_or(0);
+            .unwrap_or(0)
+            .max(self.floor_lsn);
         if lsn > durable_lsn { lsn } else { 0 }
     }
 
     /// Drops the generations that are durable.
     fn forget(&mut self) {
+        if self.floor_lsn <= self.durable_lsn {
+            self.floor_lsn = 0;
+        }
         if self.old.newest_lsn <= self.durable_lsn {
             self.old.clear();
             std::mem::swap(&mut self.old, &mut self.young);
@@ -247,6 +272,17 @@ mod tests {
         assert_eq!(state.newest(0, Hash(2), 199), 200);
         assert_eq!(state.newest(0, Hash(2), 200), 0);
         assert_eq!(state.stamped_len(), 0);
+    }
+
+    #[test]
+    fn a_record_about_all_keys_makes_each_dirty() {
+        let mut state = ShardState::default();
+        state.stamp(0, Hash(1), 10);
+        state.stamp_all(50);
+        assert_eq!((state.newest(0, Hash(1), 0), state.newest(3, Hash(9), 49)), (50, 50));
+        state.stamp(0, Hash(1), 60);
+        assert_eq!(state.newest(0, Hash(1), 0), 60);
+        assert_eq!(state.newest(3, Hash(9), 50), 0);
     }
 
     #[test]

@@ -117,6 +117,30 @@ impl Table {
             .map(|at| EntryMut::new(self, at, hash))
     }
 
+    /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, after `expired` was called.
+    #[inline]
+    pub fn find_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<Entry<'_>> {
+        self.locate_live(hash, key, now_ms, expired).map(|at| Entry::new(at.entry))
+    }
+
+    /// As [`Table::find_live`], for changing the entry.
+    #[inline]
+    pub fn find_live_mut(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<EntryMut<'_>> {
+        self.locate_live(hash, key, now_ms, expired).map(|at| EntryMut::new(self, at, hash))
+    }
+
+    #[inline]
+    fn locate_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<Location> {
+        let at = self.locate(hash, key)?;
+        if at.entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) {
+            return Some(at);
+        }
+        expired();
+        drop(self.detach(at));
+        self.give_back(hash);
+        None
+    }
+
     /// Inserts a key or replaces its value, time of expiry and clock. An allocation of the same size is used again.
     pub fn put(
         &mut self,

@@ -42,7 +42,9 @@ pub fn shards(value: Value) -> Result<Value, String> {
 pub fn title_template(value: Value) -> Result<Value, String> {
     let expanded = title::expand(text(&value), |name| title::VARIABLES.contains(&name).then(String::new));
     match expanded {
-        Some(_) if text(&value).trim().is_empty() => Err("template format is invalid or contains unknown variables".into()),
+        Some(_) if text(&value).trim().is_empty() => {
+            Err("template format is invalid or contains unknown variables".into())
+        }
         Some(_) => Ok(value),
         None => Err("template format is invalid or contains unknown variables".into()),
     }

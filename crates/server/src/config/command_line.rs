@@ -64,7 +64,8 @@ pub fn parse<S: AsRef<OsStr>>(arguments: &[S]) -> Result<CommandLine, String> {
         } else if let Some(option) = argument.strip_prefix("--").filter(|_| !wants_value) {
             parsed.lines.push(option.to_owned());
             wants_value = split(argument.as_bytes()).is_some_and(|words| words.len() == 1);
-            let next_is_option = rest.get(index + 1).is_some_and(|next| next.as_ref().as_encoded_bytes().starts_with(b"--"));
+            let next_is_option =
+                rest.get(index + 1).is_some_and(|next| next.as_ref().as_encoded_bytes().starts_with(b"--"));
             if option.eq_ignore_ascii_case("save") && (last || next_is_option) {
                 add_word(&mut parsed.lines, "");
                 wants_value = false;
@@ -100,7 +101,10 @@ mod tests {
 
     #[test]
     fn options_become_lines() {
-        lines(&["--port", "7000", "--save", "", "--bind", "a", "b"], &["port \"7000\"", "save \"\"", "bind \"a\" \"b\""]);
+        lines(
+            &["--port", "7000", "--save", "", "--bind", "a", "b"],
+            &["port \"7000\"", "save \"\"", "bind \"a\" \"b\""],
+        );
         lines(&["--port 7000", "--hz 10"], &["port 7000", "hz 10"]);
         lines(&["--save", "--port", "1"], &["save \"\"", "port \"1\""]);
         lines(&["--save"], &["save \"\""]);

@@ -274,7 +274,12 @@ pub const fn bytes(name: &'static str, default: u64, (min, max): (u64, u64), doc
 }
 
 /// One of `words`; `default` is the code of one of them.
-pub const fn choice(name: &'static str, default: u8, words: &'static [(&'static str, u8)], doc: &'static str) -> Directive {
+pub const fn choice(
+    name: &'static str,
+    default: u8,
+    words: &'static [(&'static str, u8)],
+    doc: &'static str,
+) -> Directive {
     Directive::new(name, Kind::Choice { default, words }, doc)
 }
 

@@ -32,7 +32,11 @@ pub fn sample() -> String {
 pub fn reference() -> String {
     let mut text = String::from(REFERENCE_HEAD);
     for section in SECTIONS {
-        let _ = write!(text, "\n## {}\n\n| directive | default | values | change | meaning |\n|---|---|---|---|---|\n", section.title);
+        let _ = write!(
+            text,
+            "\n## {}\n\n| directive | default | values | change | meaning |\n|---|---|---|---|---|\n",
+            section.title
+        );
         for directive in section.directives {
             let names: Vec<String> = directive.names().map(|name| format!("`{name}`")).collect();
             let default = default_lines(directive).join(", ");

@@ -36,12 +36,16 @@ pub fn files(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
 fn entries(directory: &Path, pattern: &OsStr, matched: &mut Vec<PathBuf>) -> Result<(), String> {
     let listing = match std::fs::read_dir(directory) {
         Ok(listing) => listing,
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return Ok(()),
+        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+            return Ok(());
+        }
         Err(error) => return Err(format!("can't read directory '{}': {}", directory.display(), plain(&error))),
     };
     let mut names = Vec::new();
     for entry in listing {
-        let name = entry.map_err(|error| format!("can't read directory '{}': {}", directory.display(), plain(&error)))?.file_name();
+        let name = entry
+            .map_err(|error| format!("can't read directory '{}': {}", directory.display(), plain(&error)))?
+            .file_name();
         let (bytes, wanted) = (name.as_encoded_bytes(), pattern.as_encoded_bytes());
         if bytes.starts_with(b".") == wanted.starts_with(b".") && glob::matches(wanted, bytes) {
             names.push(name);

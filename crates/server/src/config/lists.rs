@@ -116,7 +116,9 @@ pub fn read(form: Form, words: &[String], reading: &Reading<'_>) -> Result<Value
         }
         Form::OutputLimits => output_limits(words, reading.previous).map(Value::OutputLimits),
         Form::OomScores => oom_scores(words).map(Value::OomScores),
-        Form::Percentiles => words.iter().map(|word| percentile(word)).collect::<Result<_, _>>().map(Value::Percentiles),
+        Form::Percentiles => {
+            words.iter().map(|word| percentile(word)).collect::<Result<_, _>>().map(Value::Percentiles)
+        }
         Form::ReplicaOf => replica_of(words).map(Value::ReplicaOf),
         Form::Events => match Events::read(&words[0]) {
             Some(events) => Ok(Value::Events(events)),

@@ -124,8 +124,11 @@ impl Loader {
 
     fn line(&mut self, line: &[u8]) -> Result<(), Stop> {
         let words = split(line).ok_or("Unbalanced quotes in configuration line")?;
-        let words: Vec<String> =
-            words.into_iter().map(String::from_utf8).collect::<Result<_, _>>().map_err(|_| "the line is not valid UTF-8")?;
+        let words: Vec<String> = words
+            .into_iter()
+            .map(String::from_utf8)
+            .collect::<Result<_, _>>()
+            .map_err(|_| "the line is not valid UTF-8")?;
         let Some((name, arguments)) = words.split_first() else { return Ok(()) };
         match Id::find(name) {
             Some(id) => Ok(self.directive(id, arguments)?),
@@ -159,10 +162,16 @@ impl Loader {
                 self.config.renames.push(Rename { command: command.clone(), new_name: new_name.clone() });
             }
             ("user", [_, ..]) => self.config.users.push(arguments.to_vec()),
-            ("loadmodule", [path, ..]) => return Err(format!("Can't load module from {path}: this server has no modules").into()),
-            ("sentinel", _) => return Err("sentinel directive while not in sentinel mode: this server has no such mode".into()),
+            ("loadmodule", [path, ..]) => {
+                return Err(format!("Can't load module from {path}: this server has no modules").into());
+            }
+            ("sentinel", _) => {
+                return Err("sentinel directive while not in sentinel mode: this server has no such mode".into());
+            }
             (name, []) if name.contains('.') => return Err("Module config specified without value".into()),
-            (name, _) if name.contains('.') => return Err(format!("'{name}' belongs to a module: this server has no modules").into()),
+            (name, _) if name.contains('.') => {
+                return Err(format!("'{name}' belongs to a module: this server has no modules").into());
+            }
             (name, [_]) if FORGOTTEN.contains(&name) => {}
             _ => return Err("Bad directive or wrong number of arguments".into()),
         }

@@ -32,7 +32,9 @@ pub mod words;
 mod tests;
 
 pub use change::{Caller, SetError};
-pub use choices::{AofAck, Appendfsync, FsyncError, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OomScoreAdj, Supervised};
+pub use choices::{
+    AofAck, Appendfsync, FsyncError, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OomScoreAdj, Supervised,
+};
 pub use document::{reference, sample};
 pub use error::{ConfigError, Origin};
 pub use lists::{ClientClass, Events, OutputLimit, ReplicaOf, SavePoint};

@@ -1,7 +1,8 @@
 //! Templates of the process title: text with `{variable}`, and `{{` for a brace.
 
 /// The variables a template may use.
-pub const VARIABLES: &[&str] = &["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
+pub const VARIABLES: &[&str] =
+    &["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
 
 /// The template with each variable replaced by what `value` gives for it.
 ///

@@ -41,7 +41,9 @@ fn quoted<'a>(mut rest: &'a [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'a [
                     _ => Some(after),
                 };
             }
-            [b'\\', b'x', high, low, after @ ..] if quote == b'"' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            [b'\\', b'x', high, low, after @ ..]
+                if quote == b'"' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 word.push(hex(*high) * 16 + hex(*low));
                 rest = after;
             }

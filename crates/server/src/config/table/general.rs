@@ -1,7 +1,7 @@
 //! The process: daemon, log, title, working directory, and what protects it from the kernel's memory killer.
 
 use super::super::check;
-use super::super::choices::{LogLevel, OomScoreAdj, Supervised, SYSLOG_FACILITIES};
+use super::super::choices::{LogLevel, OomScoreAdj, SYSLOG_FACILITIES, Supervised};
 use super::super::directive::{Directive, Form, Kind, bound, choice, flag, list, number, of_kind, optional, text};
 
 /// The section's rows.

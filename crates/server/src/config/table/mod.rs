@@ -215,7 +215,10 @@ mod tests {
         for directive in DIRECTIVES {
             for name in directive.names() {
                 assert!(seen.insert(name), "{name} is declared twice");
-                assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_'), "{name}");
+                assert!(
+                    name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_'),
+                    "{name}"
+                );
             }
         }
         assert!(seen.len() > 200, "{}", seen.len());
@@ -224,8 +227,18 @@ mod tests {
     #[test]
     fn every_directive_is_described_in_a_sentence() {
         for directive in DIRECTIVES {
-            assert!(directive.doc.ends_with('.') && directive.doc.len() > 10, "{}: {:?}", directive.name, directive.doc);
-            assert!(directive.doc.chars().next().is_some_and(char::is_uppercase), "{}: {:?}", directive.name, directive.doc);
+            assert!(
+                directive.doc.ends_with('.') && directive.doc.len() > 10,
+                "{}: {:?}",
+                directive.name,
+                directive.doc
+            );
+            assert!(
+                directive.doc.chars().next().is_some_and(char::is_uppercase),
+                "{}: {:?}",
+                directive.name,
+                directive.doc
+            );
         }
         assert!(SECTIONS.iter().all(|section| !section.directives.is_empty()));
     }

@@ -2,7 +2,7 @@
 
 use super::super::check;
 use super::super::choices::IoEngine;
-use super::super::directive::{Directive, bound, choice, number, flag, optional};
+use super::super::directive::{Directive, bound, choice, flag, number, optional};
 
 const WORKERS: &str = "use workers";
 

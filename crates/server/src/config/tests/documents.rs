@@ -30,7 +30,9 @@ fn the_sample_loads_with_its_defaults_uncommented() {
     let lines: Vec<String> = sample()
         .lines()
         .map(|line| line.strip_prefix("# ").unwrap_or(line))
-        .filter(|line| line.split(' ').next().is_some_and(|name| Id::find(name).is_some_and(|id| id.directive().name == name)))
+        .filter(|line| {
+            line.split(' ').next().is_some_and(|name| Id::find(name).is_some_and(|id| id.directive().name == name))
+        })
         .filter(|line| line.contains(' ') && !line.ends_with('.'))
         .map(str::to_owned)
         .collect();
@@ -54,7 +56,10 @@ fn what_is_said_to_work_is_asked_for() {
     for id in Id::all().filter(works) {
         let name = id.directive().name;
         let (method, id) = (format!(".{}(", name.replace('-', "_")), format!("{name:?}"));
-        assert!(sources.contains(&method) || sources.contains(&id), "{name}: nothing acts on it, so it is `.not_yet()`");
+        assert!(
+            sources.contains(&method) || sources.contains(&id),
+            "{name}: nothing acts on it, so it is `.not_yet()`"
+        );
     }
 }
 

@@ -14,11 +14,17 @@ fn no_arguments_mean_the_defaults() {
     assert_eq!(config.loglevel(), LogLevel::Notice);
     assert_eq!(config.maxmemory_policy(), MaxmemoryPolicy::NoEviction);
     assert_eq!(config.appendfsync(), Appendfsync::EverySec);
-    assert_eq!((config.timeout(), config.tcp_keepalive(), config.tcp_backlog(), config.maxclients()), (0, 300, 511, 10_000));
+    assert_eq!(
+        (config.timeout(), config.tcp_keepalive(), config.tcp_backlog(), config.maxclients()),
+        (0, 300, 511, 10_000)
+    );
     assert_eq!(config.save().first(), Some(&SavePoint { seconds: 3600, changes: 1 }));
     assert_eq!(config.client_output_buffer_limit(ClientClass::Pubsub).hard, 32 << 20);
     assert_eq!(config.dir(), std::env::current_dir().expect("a directory"));
-    assert_eq!((config.pidfile(), config.logfile(), config.unixsocket(), config.unixsocketperm()), (None, "", None, None));
+    assert_eq!(
+        (config.pidfile(), config.logfile(), config.unixsocket(), config.unixsocketperm()),
+        (None, "", None, None)
+    );
     assert!(config.file().is_none());
 }
 
@@ -109,12 +115,24 @@ fn reasons_are_those_of_redis() {
         (&["--save", "60"], "Invalid save parameters"),
         (&["--save", "0 1"], "Invalid save parameters"),
         (&["--oom-score-adj-values", "1 2"], "wrong number of arguments"),
-        (&["--oom-score-adj-values", "1", "2", "3000"], "Invalid oom-score-adj-values, elements must be between -2000 and 2000."),
-        (&["--client-output-buffer-limit", "normal", "1", "2"], "Wrong number of arguments in buffer limit configuration."),
-        (&["--client-output-buffer-limit", "x", "1", "2", "3"], "Invalid client class specified in buffer limit configuration."),
+        (
+            &["--oom-score-adj-values", "1", "2", "3000"],
+            "Invalid oom-score-adj-values, elements must be between -2000 and 2000.",
+        ),
+        (
+            &["--client-output-buffer-limit", "normal", "1", "2"],
+            "Wrong number of arguments in buffer limit configuration.",
+        ),
+        (
+            &["--client-output-buffer-limit", "x", "1", "2", "3"],
+            "Invalid client class specified in buffer limit configuration.",
+        ),
         (&["--client-output-buffer-limit", "normal", "1", "2", "x"], buffer_limit),
         (&["--notify-keyspace-events", "Q"], "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
-        (&["--latency-tracking-info-percentiles", "101"], "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"),
+        (
+            &["--latency-tracking-info-percentiles", "101"],
+            "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
+        ),
         (&["--latency-tracking-info-percentiles", "x"], "Invalid latency-tracking-info-percentiles parameters"),
         (&["--replicaof", "a", "99999"], "Invalid master port"),
         (&["--replicaof", "a"], "wrong number of arguments"),
@@ -124,7 +142,10 @@ fn reasons_are_those_of_redis() {
         (&["--dbfilename", "a/b"], "dbfilename can't be a path, just a filename"),
         (&["--appenddirname", "a/b"], "appenddirname can't be a path, just a dirname"),
         (&["--proc-title-template", "{foo}"], "template format is invalid or contains unknown variables"),
-        (&["--cluster-announce-hostname", "a_b"], "Hostnames may only contain alphanumeric characters, hyphens or dots"),
+        (
+            &["--cluster-announce-hostname", "a_b"],
+            "Hostnames may only contain alphanumeric characters, hyphens or dots",
+        ),
         (&["--foo", "bar"], "Bad directive or wrong number of arguments"),
         (&["--rename-command", "get"], "Bad directive or wrong number of arguments"),
         (&["--user"], "Bad directive or wrong number of arguments"),
@@ -135,7 +156,10 @@ fn reasons_are_those_of_redis() {
         (&["--json.x", "1"], "'json.x' belongs to a module: this server has no modules"),
         (&["--cluster-enabled", "yes", "--replicaof", "h", "1"], "replicaof directive not allowed in cluster mode"),
         (&["/no/such.conf"], "Fatal error, can't open config file '/no/such.conf': No such file or directory"),
-        (&["--include", "/no/such.conf"], "Fatal error, can't open config file '/no/such.conf': No such file or directory"),
+        (
+            &["--include", "/no/such.conf"],
+            "Fatal error, can't open config file '/no/such.conf': No such file or directory",
+        ),
     ] {
         let error = refused(arguments);
         assert_eq!(error.lines().last(), Some(reason), "{arguments:?}");
@@ -151,7 +175,8 @@ fn bytes_that_are_no_text_are_refused_but_not_in_comments() {
 
 #[test]
 fn old_directives_are_forgotten_and_new_ones_noted() {
-    let loaded = loaded(&["--lua-replicate-commands", "yes", "--io-threads", "4", "--tls-port", "1", "--activedefrag", "yes"]);
+    let loaded =
+        loaded(&["--lua-replicate-commands", "yes", "--io-threads", "4", "--tls-port", "1", "--activedefrag", "yes"]);
     assert_eq!(
         loaded.notes,
         [
@@ -193,7 +218,9 @@ fn a_bad_line_of_an_include_names_that_file() {
     let outer = scratch.write("outer.conf", format!("include {inner}\n"));
     assert!(refused(&[&outer]).contains(&format!("at line 2 of {inner}\n>>> 'hz x'\n")));
     let missing = scratch.write("missing.conf", "include /no/such.conf\n");
-    assert!(refused(&[&missing]).contains(&format!("at line 1 of {missing}\n>>> 'include /no/such.conf'\nFatal error")));
+    assert!(
+        refused(&[&missing]).contains(&format!("at line 1 of {missing}\n>>> 'include /no/such.conf'\nFatal error"))
+    );
 }
 
 #[test]
@@ -231,11 +258,12 @@ fn one_file_may_be_included_twice() {
 fn no_line_whatever_its_bytes_ends_the_program() {
     let mut random = super::Random(1);
     let (mut accepted, mut refused) = (0, 0);
-    let pieces: Vec<Vec<u8>> = ["yes", "no", "0", "-1", "99999999999999999999", "1gb", "5%", "\"\"", "\"", "'", "\\x", "x", " ", "#"]
-        .iter()
-        .map(|piece| piece.as_bytes().to_vec())
-        .chain([vec![0], vec![0xff], vec![b'a'; 5000]])
-        .collect();
+    let pieces: Vec<Vec<u8>> =
+        ["yes", "no", "0", "-1", "99999999999999999999", "1gb", "5%", "\"\"", "\"", "'", "\\x", "x", " ", "#"]
+            .iter()
+            .map(|piece| piece.as_bytes().to_vec())
+            .chain([vec![0], vec![0xff], vec![b'a'; 5000]])
+            .collect();
     for _ in 0..20_000 {
         let id = Id(random.below(crate::config::table::COUNT));
         let mut line = id.directive().name.as_bytes().to_vec();

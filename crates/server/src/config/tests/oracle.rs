@@ -43,7 +43,9 @@ impl Oracle {
         let stream = loop {
             match UnixStream::connect(directory.path().join("oracle.sock")) {
                 Ok(stream) => break BufReader::new(stream),
-                Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "redis-server does not answer: {error}"),
+                Err(error) => {
+                    assert!(begun.elapsed() < Duration::from_secs(10), "redis-server does not answer: {error}")
+                }
             }
             std::thread::sleep(Duration::from_millis(10));
         };
@@ -130,17 +132,89 @@ const REPLIES_DIFFER: &[(&str, &str, &str)] = &[
     ("latency-tracking-info-percentiles", "Invalid", "no hexadecimal numbers"),
     ("tls-cluster", "OK", "accepted without effect, where the oracle wants a certificate"),
     ("tls-replication", "OK", "accepted without effect, where the oracle wants a certificate"),
-    ("maxmemory-clients", "must be between", "an amount that does not fit is refused, where Redis keeps the low 64 bits"),
+    (
+        "maxmemory-clients",
+        "must be between",
+        "an amount that does not fit is refused, where Redis keeps the low 64 bits",
+    ),
 ];
 
 /// Values of all types, good and bad.
 const VALUES: &[&str] = &[
-    "", " ", "yes", "NO", "maybe", "0", "1", "-1", "5", "007", "+7", "-0", "99", "100", "101", "500", "501", "65535", "65536",
-    "2147483647", "2147483648", "4294967295", "4294967296", "-2147483649", "9223372036854775807", "9223372036854775808",
-    "18446744073709551615", "1k", "1KB", "1mb", "2Gb", "1tb", "1.5", "-5%", "0%", "5%", "100%", "101%", "1e3", "0x10", "always",
-    "EVERYSEC", "allkeys-lfu", "default", "save", "save nosave", "now FORCE", "local", "swapdb", "clients", "relative", "60 1",
-    "60 1 30", "60 x", "0 1", "1 2 3", "1 2 3000", "50 99.9", "50 101", "50 x", "normal 1 2 3", "replica 1mb 2mb 3 pubsub 0 0 0",
-    "normal 1 2", "master 1 2 3", "normal 1 2 -3", "KEA", "Kg$", "q", "{title}", "{nope}", "{", "a/b", "a_b", "some.host-name",
+    "",
+    " ",
+    "yes",
+    "NO",
+    "maybe",
+    "0",
+    "1",
+    "-1",
+    "5",
+    "007",
+    "+7",
+    "-0",
+    "99",
+    "100",
+    "101",
+    "500",
+    "501",
+    "65535",
+    "65536",
+    "2147483647",
+    "2147483648",
+    "4294967295",
+    "4294967296",
+    "-2147483649",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "1k",
+    "1KB",
+    "1mb",
+    "2Gb",
+    "1tb",
+    "1.5",
+    "-5%",
+    "0%",
+    "5%",
+    "100%",
+    "101%",
+    "1e3",
+    "0x10",
+    "always",
+    "EVERYSEC",
+    "allkeys-lfu",
+    "default",
+    "save",
+    "save nosave",
+    "now FORCE",
+    "local",
+    "swapdb",
+    "clients",
+    "relative",
+    "60 1",
+    "60 1 30",
+    "60 x",
+    "0 1",
+    "1 2 3",
+    "1 2 3000",
+    "50 99.9",
+    "50 101",
+    "50 x",
+    "normal 1 2 3",
+    "replica 1mb 2mb 3 pubsub 0 0 0",
+    "normal 1 2",
+    "master 1 2 3",
+    "normal 1 2 -3",
+    "KEA",
+    "Kg$",
+    "q",
+    "{title}",
+    "{nope}",
+    "{",
+    "a/b",
+    "a_b",
+    "some.host-name",
 ];
 
 #[test]
@@ -168,7 +242,11 @@ fn config_set_answers_and_prints_what_redis_does() {
                 // The oracle adds to what earlier values left.
                 let adds = id.directive().name == "client-output-buffer-limit";
                 if printed[1] != changed.print(id) && !adds {
-                    wrong.push(format!("{name} {value:?}: prints {:?} there, {:?} here", printed[1], changed.print(id)));
+                    wrong.push(format!(
+                        "{name} {value:?}: prints {:?} there, {:?} here",
+                        printed[1],
+                        changed.print(id)
+                    ));
                 }
             }
         }
@@ -178,8 +256,7 @@ fn config_set_answers_and_prints_what_redis_does() {
 }
 
 fn same_answer(name: &str, theirs: &str, ours: &str) -> bool {
-    theirs == ours
-        || REPLIES_DIFFER.iter().any(|(differs, part, _)| *differs == name && ours.contains(part))
+    theirs == ours || REPLIES_DIFFER.iter().any(|(differs, part, _)| *differs == name && ours.contains(part))
 }
 
 #[test]
@@ -216,7 +293,8 @@ fn redis_reads_what_a_rewrite_writes() {
                 latency-tracking-info-percentiles 50 99.99\noom-score-adj-values 1 2 3\nbind 127.0.0.1\nport 0\nunixsocket s\n";
     let ours = config(&[&scratch.write("ours.conf", text), "--dir", scratch.path().to_str().expect("UTF-8")]);
     let rewritten = scratch.write("theirs.conf", ours.rewrite(b"", None));
-    let output = Command::new("redis-server").arg(&rewritten).args(["--test", "x"]).output().expect("redis-server runs");
+    let output =
+        Command::new("redis-server").arg(&rewritten).args(["--test", "x"]).output().expect("redis-server runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     // Only the option that no server knows is refused: everything before it was read.
     assert!(said.contains(">>> 'test \"x\"'"), "{said}");

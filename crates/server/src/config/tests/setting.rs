@@ -31,21 +31,44 @@ fn matching_finds_names_aliases_and_globs_once_each() {
 #[test]
 fn errors_have_the_words_of_redis() {
     let config = Config::default();
-    let failed = |argument: &str, reason: &str| format!("ERR CONFIG SET failed (possibly related to argument '{argument}') - {reason}");
+    let failed = |argument: &str, reason: &str| {
+        format!("ERR CONFIG SET failed (possibly related to argument '{argument}') - {reason}")
+    };
     let unknown = |name: &str| format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'");
     assert_eq!(refused(&config, &[("foo", "1"), ("port", "x")]), unknown("foo"));
     assert_eq!(refused(&config, &[("fo\r\no", "1")]), unknown("fo  o"));
-    assert_eq!(refused(&config, &[("databases", "3"), ("foo", "1")]), failed("databases", "can't set immutable config"));
+    assert_eq!(
+        refused(&config, &[("databases", "3"), ("foo", "1")]),
+        failed("databases", "can't set immutable config")
+    );
     assert_eq!(refused(&config, &[("dir", "/")]), failed("dir", "can't set protected config"));
     assert_eq!(refused(&config, &[("maxmemory", "1"), ("MAXMEMORY", "2")]), failed("MAXMEMORY", "duplicate parameter"));
-    assert_eq!(refused(&config, &[("slave-priority", "1"), ("replica-priority", "2")]), failed("replica-priority", "duplicate parameter"));
+    assert_eq!(
+        refused(&config, &[("slave-priority", "1"), ("replica-priority", "2")]),
+        failed("replica-priority", "duplicate parameter")
+    );
     assert_eq!(refused(&config, &[("port", "abc")]), failed("port", "argument couldn't be parsed into an integer"));
-    assert_eq!(refused(&config, &[("hz", "1"), ("Slave-Priority", "abc")]), failed("slave-priority", "argument couldn't be parsed into an integer"));
-    assert_eq!(refused(&config, &[("timeout", "-1")]), failed("timeout", "argument must be between 0 and 2147483647 inclusive"));
+    assert_eq!(
+        refused(&config, &[("hz", "1"), ("Slave-Priority", "abc")]),
+        failed("slave-priority", "argument couldn't be parsed into an integer")
+    );
+    assert_eq!(
+        refused(&config, &[("timeout", "-1")]),
+        failed("timeout", "argument must be between 0 and 2147483647 inclusive")
+    );
     assert_eq!(refused(&config, &[("save", "100 1 300")]), failed("save", "Invalid save parameters"));
-    assert_eq!(refused(&config, &[("shutdown-on-sigint", "")]), failed("shutdown-on-sigint", "argument(s) must be one of the following: default, save, nosave, now, force"));
-    assert_eq!(config.set(&[(b"requirepass", b"\xff")]).expect_err("an error").to_string(), failed("requirepass", "argument is not valid UTF-8"));
-    assert_eq!(SetError::refused(Id::of("port"), "Unable to listen on this port. Check server logs.").to_string(), failed("port", "Unable to listen on this port. Check server logs."));
+    assert_eq!(
+        refused(&config, &[("shutdown-on-sigint", "")]),
+        failed("shutdown-on-sigint", "argument(s) must be one of the following: default, save, nosave, now, force")
+    );
+    assert_eq!(
+        config.set(&[(b"requirepass", b"\xff")]).expect_err("an error").to_string(),
+        failed("requirepass", "argument is not valid UTF-8")
+    );
+    assert_eq!(
+        SetError::refused(Id::of("port"), "Unable to listen on this port. Check server logs.").to_string(),
+        failed("port", "Unable to listen on this port. Check server logs.")
+    );
 }
 
 #[test]
@@ -92,7 +115,11 @@ fn values_print_as_redis_prints_them() {
         ("notify-keyspace-events", "xE", "xE"),
         ("notify-keyspace-events", "An", "An"),
         ("notify-keyspace-events", "", ""),
-        ("client-output-buffer-limit", "replica 1k 1kb 5", "normal 268435456 67108864 60 slave 1000 1024 5 pubsub 33554432 8388608 60"),
+        (
+            "client-output-buffer-limit",
+            "replica 1k 1kb 5",
+            "normal 268435456 67108864 60 slave 1000 1024 5 pubsub 33554432 8388608 60",
+        ),
         ("save", "", ""),
         ("save", "60 1", "60 1"),
         ("bind", "", ""),

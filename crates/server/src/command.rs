@@ -1,0 +1,449 @@
+//! What a command is: the one declaration that drives lookup, arity, gates, keys, ACL categories, COMMAND and its docs.
+//!
+//! Each family in `commands/` opens with its static table of [`Command`]s; [`Table`] joins them once at start. The
+//! static part never changes: run-time statistics live in `stats.rs`, indexed by [`Entry::id`].
+
+use crate::args::Args;
+use crate::exec::{Exec, Outcome};
+use std::collections::HashMap;
+
+/// A command handler: parses its options, locks its keys, acts, replies.
+pub type Handler = fn(&mut Exec<'_>, &Args<'_>) -> Outcome;
+
+/// Finds the keys of a command whose positions depend on its options; positions are argument indices.
+pub type KeysFn = fn(&Args<'_>) -> Option<Vec<(usize, u32)>>;
+
+/// One declared command or subcommand.
+#[derive(Debug)]
+pub struct Command {
+    /// Lower-case name; a subcommand's own name without its container's.
+    pub name: &'static str,
+    /// What runs it.
+    pub run: Handler,
+    /// Number of arguments with the name; negative: at least that many.
+    pub arity: i32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// Explicit ACL category bits of [`acl`]; the implied ones are added by [`Command::categories`].
+    pub acl: u32,
+    /// Where its keys are.
+    pub keys: &'static [KeySpec],
+    /// For commands whose keys depend on options.
+    pub keys_fn: Option<KeysFn>,
+    /// Redis version that introduced it.
+    pub since: &'static str,
+    /// Documentation group.
+    pub group: &'static str,
+    /// Time complexity, in words.
+    pub complexity: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// Arguments for COMMAND DOCS.
+    pub arguments: &'static [Argument],
+    /// Hints for client libraries.
+    pub tips: &'static [&'static str],
+    /// Changes, as (version, sentence).
+    pub history: &'static [(&'static str, &'static str)],
+    /// Version that deprecated it and what to use instead.
+    pub deprecated: Option<(&'static str, &'static str)>,
+    /// A container's subcommands.
+    pub subcommands: &'static [Command],
+}
+
+impl Command {
+    /// What the tables fill up from.
+    pub const DEFAULT: Command = Command {
+        name: "",
+        run: container_only,
+        arity: 1,
+        flags: 0,
+        acl: 0,
+        keys: &[],
+        keys_fn: None,
+        since: "1.0.0",
+        group: "generic",
+        complexity: "",
+        summary: "",
+        arguments: &[],
+        tips: &[],
+        history: &[],
+        deprecated: None,
+        subcommands: &[],
+    };
+
+    /// True if `argc` arguments (with the name) fit the arity.
+    pub fn accepts(&self, argc: usize) -> bool {
+        let argc = i32::try_from(argc).unwrap_or(i32::MAX);
+        if self.arity >= 0 { argc == self.arity } else { argc >= -self.arity }
+    }
+
+    /// All ACL categories: the explicit ones and those its flags imply, as Redis derives them.
+    pub fn categories(&self) -> u32 {
+        let mut bits = self.acl;
+        let implied = [
+            (flag::WRITE, acl::WRITE),
+            (flag::PUBSUB, acl::PUBSUB),
+            (flag::BLOCKING, acl::BLOCKING),
+            (flag::ADMIN, acl::ADMIN | acl::DANGEROUS),
+        ];
+        for (when, then) in implied {
+            if self.flags & when != 0 {
+                bits |= then;
+            }
+        }
+        if self.flags & flag::READONLY != 0 && self.acl & acl::SCRIPTING == 0 {
+            bits |= acl::READ;
+        }
+        bits | if self.flags & flag::FAST != 0 { acl::FAST } else { acl::SLOW }
+    }
+}
+
+/// A container called without a subcommand never reaches its handler: its arity is at least -2.
+fn container_only(_: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    Err("ERR unknown subcommand".into())
+}
+
+/// Command flags, with Redis's names in COMMAND INFO.
+pub mod flag {
+    #![allow(missing_docs, reason = "the names are Redis's own flag names")]
+    pub const WRITE: u32 = 1 << 0;
+    pub const READONLY: u32 = 1 << 1;
+    pub const DENYOOM: u32 = 1 << 2;
+    pub const ADMIN: u32 = 1 << 3;
+    pub const PUBSUB: u32 = 1 << 4;
+    pub const NOSCRIPT: u32 = 1 << 5;
+    pub const BLOCKING: u32 = 1 << 6;
+    pub const LOADING: u32 = 1 << 7;
+    pub const STALE: u32 = 1 << 8;
+    pub const SKIP_MONITOR: u32 = 1 << 9;
+    pub const SKIP_SLOWLOG: u32 = 1 << 10;
+    pub const ASKING: u32 = 1 << 11;
+    pub const FAST: u32 = 1 << 12;
+    pub const NO_AUTH: u32 = 1 << 13;
+    pub const MAY_REPLICATE: u32 = 1 << 14;
+    pub const NO_MANDATORY_KEYS: u32 = 1 << 15;
+    pub const PROTECTED: u32 = 1 << 16;
+    pub const NO_ASYNC_LOADING: u32 = 1 << 17;
+    pub const NO_MULTI: u32 = 1 << 18;
+    pub const ALLOW_BUSY: u32 = 1 << 19;
+    pub const TOUCHES_ARBITRARY_KEYS: u32 = 1 << 20;
+    /// Gimmal's own: the handler takes large values by reference; other commands get them flattened.
+    pub const TAKES_LARGE: u32 = 1 << 28;
+    /// Gimmal's own: keys move with options (Redis's `movablekeys`).
+    pub const MOVABLE_KEYS: u32 = 1 << 29;
+
+    /// Bit and COMMAND INFO name of every public flag, in Redis's order.
+    pub const NAMES: &[(u32, &str)] = &[
+        (WRITE, "write"),
+        (READONLY, "readonly"),
+        (DENYOOM, "denyoom"),
+        (ADMIN, "admin"),
+        (PUBSUB, "pubsub"),
+        (NOSCRIPT, "noscript"),
+        (BLOCKING, "blocking"),
+        (LOADING, "loading"),
+        (STALE, "stale"),
+        (SKIP_MONITOR, "skip_monitor"),
+        (SKIP_SLOWLOG, "skip_slowlog"),
+        (ASKING, "asking"),
+        (FAST, "fast"),
+        (NO_AUTH, "no_auth"),
+        (MAY_REPLICATE, "may_replicate"),
+        (NO_MANDATORY_KEYS, "no_mandatory_keys"),
+        (PROTECTED, "protected"),
+        (NO_ASYNC_LOADING, "no_async_loading"),
+        (NO_MULTI, "no_multi"),
+        (ALLOW_BUSY, "allow_busy"),
+        (MOVABLE_KEYS, "movablekeys"),
+    ];
+}
+
+/// Conditions under which some commands do not simply run; `entry.gates & active` is the one test on the data path.
+pub mod gate {
+    /// The client has not authenticated.
+    pub const NEEDS_AUTH: u32 = 1 << 0;
+    /// CLIENT PAUSE … WRITE.
+    pub const PAUSED_WRITES: u32 = 1 << 1;
+    /// CLIENT PAUSE … ALL.
+    pub const PAUSED_ALL: u32 = 1 << 2;
+    /// The data set is being loaded.
+    pub const LOADING: u32 = 1 << 3;
+}
+
+/// ACL categories.
+pub mod acl {
+    #![allow(missing_docs, reason = "the names are Redis's own category names")]
+    pub const KEYSPACE: u32 = 1 << 0;
+    pub const READ: u32 = 1 << 1;
+    pub const WRITE: u32 = 1 << 2;
+    pub const SET: u32 = 1 << 3;
+    pub const SORTEDSET: u32 = 1 << 4;
+    pub const LIST: u32 = 1 << 5;
+    pub const HASH: u32 = 1 << 6;
+    pub const STRING: u32 = 1 << 7;
+    pub const BITMAP: u32 = 1 << 8;
+    pub const HYPERLOGLOG: u32 = 1 << 9;
+    pub const GEO: u32 = 1 << 10;
+    pub const STREAM: u32 = 1 << 11;
+    pub const PUBSUB: u32 = 1 << 12;
+    pub const ADMIN: u32 = 1 << 13;
+    pub const FAST: u32 = 1 << 14;
+    pub const SLOW: u32 = 1 << 15;
+    pub const BLOCKING: u32 = 1 << 16;
+    pub const DANGEROUS: u32 = 1 << 17;
+    pub const CONNECTION: u32 = 1 << 18;
+    pub const TRANSACTION: u32 = 1 << 19;
+    pub const SCRIPTING: u32 = 1 << 20;
+
+    /// Bit and name (without `@`), in Redis's order.
+    pub const NAMES: &[(u32, &str)] = &[
+        (KEYSPACE, "keyspace"),
+        (READ, "read"),
+        (WRITE, "write"),
+        (SET, "set"),
+        (SORTEDSET, "sortedset"),
+        (LIST, "list"),
+        (HASH, "hash"),
+        (STRING, "string"),
+        (BITMAP, "bitmap"),
+        (HYPERLOGLOG, "hyperloglog"),
+        (GEO, "geo"),
+        (STREAM, "stream"),
+        (PUBSUB, "pubsub"),
+        (ADMIN, "admin"),
+        (FAST, "fast"),
+        (SLOW, "slow"),
+        (BLOCKING, "blocking"),
+        (DANGEROUS, "dangerous"),
+        (CONNECTION, "connection"),
+        (TRANSACTION, "transaction"),
+        (SCRIPTING, "scripting"),
+    ];
+}
+
+/// What a command does to the keys of one key spec.
+pub mod keyflag {
+    #![allow(missing_docs, reason = "the names are Redis's own key-spec flag names")]
+    pub const RO: u32 = 1 << 0;
+    pub const RW: u32 = 1 << 1;
+    pub const OW: u32 = 1 << 2;
+    pub const RM: u32 = 1 << 3;
+    pub const ACCESS: u32 = 1 << 4;
+    pub const UPDATE: u32 = 1 << 5;
+    pub const INSERT: u32 = 1 << 6;
+    pub const DELETE: u32 = 1 << 7;
+    pub const NOT_KEY: u32 = 1 << 8;
+    pub const INCOMPLETE: u32 = 1 << 9;
+    pub const VARIABLE_FLAGS: u32 = 1 << 10;
+
+    /// Bit and name, in Redis's order.
+    pub const NAMES: &[(u32, &str)] = &[
+        (RO, "RO"),
+        (RW, "RW"),
+        (OW, "OW"),
+        (RM, "RM"),
+        (ACCESS, "access"),
+        (UPDATE, "update"),
+        (INSERT, "insert"),
+        (DELETE, "delete"),
+        (NOT_KEY, "not_key"),
+        (INCOMPLETE, "incomplete"),
+        (VARIABLE_FLAGS, "variable_flags"),
+    ];
+}
+
+/// Where some of a command's keys are.
+#[derive(Debug, Clone, Copy)]
+pub struct KeySpec {
+    /// Bits of [`keyflag`].
+    pub flags: u32,
+    /// How the first key is found.
+    pub begin: Begin,
+    /// How the others follow.
+    pub find: Find,
+    /// A remark for COMMAND INFO.
+    pub notes: &'static str,
+}
+
+/// How the first key of a spec is found.
+#[derive(Debug, Clone, Copy)]
+pub enum Begin {
+    /// At this argument.
+    Index(usize),
+    /// After this word, searched from `from` (negative: from the end).
+    Keyword(&'static str, i32),
+    /// Not describable.
+    Unknown,
+}
+
+/// How keys follow the first one.
+#[derive(Debug, Clone, Copy)]
+pub enum Find {
+    /// Up to `last` arguments after the first (negative: counted from the end), every `step`; `limit` divides the rest.
+    Range {
+        /// The last key, counted from the first.
+        last: i32,
+        /// From one key to the next.
+        step: usize,
+        /// Divides how far the keys reach.
+        limit: usize,
+    },
+    /// A count stands at `at` after the begin, the first key at `first`, then every `step`.
+    KeyNum {
+        /// Where the count is.
+        at: usize,
+        /// Where the first key is.
+        first: usize,
+        /// From one key to the next.
+        step: usize,
+    },
+    /// Not describable.
+    Unknown,
+}
+
+/// The one key at argument 1.
+pub const fn key1(flags: u32) -> KeySpec {
+    KeySpec { flags, begin: Begin::Index(1), find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
+}
+
+/// The one key at argument `at`.
+pub const fn key_at(at: usize, flags: u32) -> KeySpec {
+    KeySpec { flags, begin: Begin::Index(at), find: Find::Range { last: 0, step: 1, limit: 0 }, notes: "" }
+}
+
+/// Keys from argument `first` to the end (`last` -1), every `step`.
+pub const fn key_range(first: usize, last: i32, step: usize, flags: u32) -> KeySpec {
+    KeySpec { flags, begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 }, notes: "" }
+}
+
+/// One argument in COMMAND DOCS.
+#[derive(Debug, Clone, Copy)]
+pub struct Argument {
+    /// Name.
+    pub name: &'static str,
+    /// `key`, `string`, `integer`, `double`, `pattern`, `unix-time`, `pure-token`, `oneof`, `block`.
+    pub kind: &'static str,
+    /// The literal word before it, or the word itself.
+    pub token: &'static str,
+    /// Bits: 1 optional, 2 multiple, 4 multiple_token.
+    pub flags: u8,
+    /// Index of its key spec, if it is a key.
+    pub key_spec: Option<usize>,
+    /// Version that introduced it, if later than the command.
+    pub since: &'static str,
+    /// Parts of a `oneof` or `block`.
+    pub parts: &'static [Argument],
+}
+
+impl Argument {
+    /// What the tables fill up from.
+    pub const DEFAULT: Argument =
+        Argument { name: "", kind: "string", token: "", flags: 0, key_spec: None, since: "", parts: &[] };
+    /// It may be left out.
+    pub const OPTIONAL: u8 = 1;
+    /// It may be repeated.
+    pub const MULTIPLE: u8 = 2;
+    /// Its token is repeated with it.
+    pub const MULTIPLE_TOKEN: u8 = 4;
+}
+
+/// A command in the joined table.
+#[derive(Debug)]
+pub struct Entry {
+    /// The declaration.
+    pub command: &'static Command,
+    /// Index into per-command statistics.
+    pub id: usize,
+    /// `config|get` for a subcommand, else the name.
+    pub full_name: String,
+    /// Argument index of the first key if it is fixed, else 0: what the prefetch looks at.
+    pub first_key: usize,
+    /// Bits of [`gate`]: when one of them is up, the command does not simply run.
+    pub gates: u32,
+    /// Subcommands, by position of their declaration.
+    pub subcommands: Vec<Entry>,
+}
+
+/// Every command, joined once at start.
+#[derive(Debug)]
+pub struct Table {
+    entries: Vec<Entry>,
+    by_name: HashMap<&'static str, usize>,
+    ids: usize,
+}
+
+/// Longest command or subcommand name that a lookup considers; longer words are unknown at once.
+const LONGEST_NAME: usize = 64;
+
+impl Table {
+    /// Joins the families' tables.
+    pub fn new(families: &[&'static [Command]]) -> Table {
+        let mut table = Table { entries: Vec::new(), by_name: HashMap::new(), ids: 0 };
+        for command in families.iter().flat_map(|family| family.iter()) {
+            let entry = entry(command, None, &mut table.ids);
+            let clash = table.by_name.insert(command.name, table.entries.len());
+            assert!(clash.is_none(), "command {} is declared twice", command.name);
+            table.entries.push(entry);
+        }
+        table
+    }
+
+    /// The command of this name, in any case.
+    pub fn find(&self, name: &[u8]) -> Option<&Entry> {
+        let mut lower = [0; LONGEST_NAME];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.by_name.get(std::str::from_utf8(lower).ok()?).map(|&at| &self.entries[at])
+    }
+
+    /// The command of this full name, `get` or `config|get`, in any case.
+    pub fn find_full(&self, name: &[u8]) -> Option<&Entry> {
+        match name.iter().position(|&b| b == b'|') {
+            None => self.find(name),
+            Some(bar) => self.find(&name[..bar])?.subcommand(&name[bar + 1..]),
+        }
+    }
+
+    /// Every command, containers with their subcommands inside.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Number of statistics slots: commands and subcommands.
+    pub fn ids(&self) -> usize {
+        self.ids
+    }
+}
+
+impl Entry {
+    /// The subcommand of this name, in any case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&Entry> {
+        self.subcommands.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) -> Entry {
+    let id = *ids;
+    *ids += 1;
+    let full_name = match container {
+        Some(container) => format!("{container}|{}", command.name),
+        None => command.name.to_string(),
+    };
+    let first_key = match command.keys.first() {
+        Some(KeySpec { begin: Begin::Index(at), find: Find::Range { .. }, .. }) => *at,
+        _ => 0,
+    };
+    let subcommands = command.subcommands.iter().map(|sub| entry(sub, Some(command.name), ids)).collect();
+    let mut gates = gate::PAUSED_ALL;
+    if command.flags & flag::NO_AUTH == 0 {
+        gates |= gate::NEEDS_AUTH;
+    }
+    if command.flags & (flag::WRITE | flag::MAY_REPLICATE) != 0 {
+        gates |= gate::PAUSED_WRITES;
+    }
+    if command.flags & flag::LOADING == 0 {
+        gates |= gate::LOADING;
+    }
+    Entry { command, id, full_name, first_key, gates, subcommands }
+}

@@ -1,0 +1,273 @@
+//! A connection's state on its worker: what was received and not yet run, what is to be sent and what is held back.
+
+use crate::args::Detached;
+use crate::exec::Continuation;
+use crate::session::Session;
+use gimmal_io::{ConnId, Output};
+use gimmal_log::Lsn;
+use gimmal_resp::{Parser, Span};
+use gimmal_store::RopeBuilder;
+use std::collections::VecDeque;
+
+/// Everything of one connection but its socket, which the engine owns.
+pub struct Connection {
+    /// As commands see it.
+    pub session: Session,
+    /// Finds commands in what was received.
+    pub parser: Parser,
+    /// Received bytes from the first command that has not run yet.
+    pub query: Vec<u8>,
+    /// Where in `query` the next command begins.
+    pub query_at: usize,
+    /// Large and inline arguments of the command that is being received.
+    pub detached: Vec<Detached>,
+    /// A large argument on its way in.
+    pub building: Option<RopeBuilder>,
+    /// Replies to be sent.
+    pub output: Output,
+    /// Replies that show writes not yet released, oldest first.
+    pub held: VecDeque<(Lsn, Output)>,
+    /// Bytes in `held`.
+    pub held_bytes: usize,
+    /// Bytes given to the engine and not yet confirmed; 0 if no send is in flight.
+    pub sending: usize,
+    /// What the connection is doing.
+    pub state: State,
+    /// What is set aside until it can go on; rare, so boxed.
+    pub aside: Option<Box<Aside>>,
+    /// Since when its output is over the soft limit (0 if it is not), or since when it lingers, in ms.
+    pub since_ms: i64,
+    /// Its marks.
+    pub marks: Marks,
+}
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Running commands as they come.
+    Open,
+    /// Its next command waits: for a lock, a slice, a pause; see `aside`.
+    Aside,
+    /// Its reply comes by message.
+    Waiting,
+    /// No more commands; replies are sent, then the write side is shut and what still comes is dropped.
+    Finishing,
+    /// The write side is shut; waiting for the peer to close.
+    Lingering,
+    /// The engine was told to close.
+    Closing,
+    /// The engine was told to hand the socket back, to move to this worker.
+    Moving(u16),
+}
+
+/// Boolean state of a connection.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Marks {
+    /// In the worker's list of connections with replies to send.
+    pub dirty: bool,
+    /// In the worker's list of connections with commands to run.
+    pub ready: bool,
+    /// The engine was told to stop receiving.
+    pub paused: bool,
+    /// The peer has closed its side.
+    pub ended: bool,
+}
+
+/// A command that could not run, or not to its end.
+pub enum Aside {
+    /// It goes on slice by slice.
+    Continuation(Box<dyn Continuation>),
+    /// It is run again: its bytes, arguments, and how often it was tried.
+    Parked(Parked),
+}
+
+/// A command kept whole to be run again.
+pub struct Parked {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its arguments in them.
+    pub spans: Vec<Span>,
+    /// Its large and inline arguments.
+    pub detached: Vec<Detached>,
+    /// Times it could not lock.
+    pub tries: u32,
+}
+
+impl Connection {
+    /// A connection that has just arrived.
+    pub fn new(session: Session) -> Connection {
+        Connection {
+            session,
+            parser: Parser::default(),
+            query: Vec::new(),
+            query_at: 0,
+            detached: Vec::new(),
+            building: None,
+            output: Output::default(),
+            held: VecDeque::new(),
+            held_bytes: 0,
+            sending: 0,
+            state: State::Open,
+            aside: None,
+            since_ms: 0,
+            marks: Marks::default(),
+        }
+    }
+
+    /// Bytes received and not yet run.
+    pub fn query_bytes(&self) -> usize {
+        self.query.len() - self.query_at + self.building.as_ref().map_or(0, RopeBuilder::filled)
+    }
+
+    /// Bytes of replies not yet taken by the kernel, held ones apart.
+    pub fn output_bytes(&self) -> usize {
+        self.output.len() + self.sending
+    }
+
+    /// All bytes of replies that the peer has not taken.
+    pub fn pending_bytes(&self) -> usize {
+        self.output_bytes() + self.held_bytes
+    }
+
+    /// Nothing of it is under way: it can move to another worker.
+    pub fn is_quiescent(&self) -> bool {
+        self.state == State::Open
+            && self.sending == 0
+            && self.output.is_empty()
+            && self.held.is_empty()
+            && !self.marks.dirty
+            && !self.marks.ready
+            && !self.marks.paused
+            && !self.marks.ended
+            && self.building.is_none()
+            && self.query_bytes() == 0
+    }
+}
+
+/// A worker's connections by slot; a slot's generation changes each time it is used again.
+#[derive(Default)]
+pub struct Connections {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    used: usize,
+}
+
+struct Slot {
+    generation: u32,
+    taken: bool,
+    connection: Option<Box<Connection>>,
+}
+
+impl Connections {
+    /// Gives a connection a slot.
+    pub fn insert(&mut self, connection: Box<Connection>) -> ConnId {
+        self.used += 1;
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            slot.connection = Some(connection);
+            slot.taken = true;
+            return ConnId { index, generation: slot.generation };
+        }
+        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 connections");
+        self.slots.push(Slot { generation: 0, taken: true, connection: Some(connection) });
+        ConnId { index, generation: 0 }
+    }
+
+    /// The connection of this id.
+    pub fn find(&mut self, id: ConnId) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation == id.generation { slot.connection.as_deref_mut() } else { None }
+    }
+
+    /// Lifts the connection out to work on it; [`Connections::put_back`] follows.
+    #[inline]
+    pub fn lift(&mut self, id: ConnId) -> Option<Box<Connection>> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation == id.generation { slot.connection.take() } else { None }
+    }
+
+    /// Puts back what was lifted.
+    #[inline]
+    pub fn put_back(&mut self, id: ConnId, connection: Box<Connection>) {
+        self.slots[id.index as usize].connection = Some(connection);
+    }
+
+    /// Frees the slot.
+    pub fn remove(&mut self, id: ConnId) -> Option<Box<Connection>> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation != id.generation || !slot.taken {
+            return None;
+        }
+        slot.taken = false;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.used -= 1;
+        self.free.push(id.index);
+        slot.connection.take()
+    }
+
+    /// Number of connections.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Number of slots, used or not: what a walk in steps goes over.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The connection in slot `index`.
+    pub fn at(&mut self, index: usize) -> Option<(ConnId, &mut Connection)> {
+        let slot = self.slots.get_mut(index)?;
+        let id = ConnId { index: u32::try_from(index).ok()?, generation: slot.generation };
+        Some((id, slot.connection.as_deref_mut()?))
+    }
+
+    /// Every connection.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &Connection)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let id = ConnId { index: u32::try_from(index).ok()?, generation: slot.generation };
+            Some((id, slot.connection.as_deref()?))
+        })
+    }
+}
+
+const _: () = assert!(size_of::<Connection>() <= 640, "an idle connection must stay well under 1 KiB");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Peer;
+
+    fn connection() -> Box<Connection> {
+        Box::new(Connection::new(Session::new(1, Peer::Sim, true, 0)))
+    }
+
+    #[test]
+    fn an_id_of_a_freed_slot_finds_nothing() {
+        let mut connections = Connections::default();
+        let first = connections.insert(connection());
+        assert!(connections.remove(first).is_some());
+        let second = connections.insert(connection());
+        assert_eq!(first.index, second.index);
+        assert!(connections.find(first).is_none(), "the old id reached the new connection");
+        assert!(connections.remove(first).is_none());
+        assert!(connections.find(second).is_some());
+        assert_eq!(connections.len(), 1);
+    }
+
+    #[test]
+    fn a_lifted_connection_can_still_be_removed() {
+        let mut connections = Connections::default();
+        let id = connections.insert(connection());
+        let lifted = connections.lift(id).expect("it is there");
+        assert!(connections.lift(id).is_none());
+        connections.put_back(id, lifted);
+        assert!(connections.remove(id).is_some());
+        assert!(connections.is_empty());
+    }
+}

@@ -1,0 +1,140 @@
+//! From arguments to a handler: lookup, arity, gates, the call, its statistics.
+
+use crate::args::{Args, Detached};
+use crate::command::{Command, Entry, flag, gate};
+use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
+use crate::slowlog;
+use std::borrow::Cow;
+
+/// Finds the command of these arguments; `last` is tried first, since pipelines repeat themselves.
+#[inline]
+pub fn lookup<'t>(commands: &'t crate::command::Table, args: &Args<'_>, last: Option<&'t Entry>) -> Option<&'t Entry> {
+    let name = args.at(0);
+    match last {
+        Some(entry) if entry.command.name.as_bytes().eq_ignore_ascii_case(name) => Some(entry),
+        _ => commands.find(name),
+    }
+}
+
+/// Runs one command: its reply, or the reason why there is none yet, is what comes back.
+#[inline]
+pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) -> Outcome {
+    let Some(mut entry) = found else { return Err(unknown(exec, args)) };
+    if !entry.subcommands.is_empty() && args.len() > 1 {
+        match entry.subcommand(args.at(1)) {
+            Some(sub) => entry = sub,
+            None => return Err(unknown_subcommand(exec, entry, args)),
+        }
+    }
+    let stats = exec.local.stats.clone();
+    let stats = stats.command(entry.id);
+    if !entry.command.accepts(args.len()) {
+        stats.rejected.add(1);
+        return Err(format!("ERR wrong number of arguments for '{}' command", entry.full_name).into());
+    }
+    if entry.gates & exec.active_gates() != 0 {
+        refused(exec, entry, args).inspect_err(|stop| {
+            if matches!(stop, Stop::Error(_)) {
+                stats.rejected.add(1);
+            }
+        })?;
+    }
+    exec.session.last_command = u32::try_from(entry.id).unwrap_or(u32::MAX);
+    let outcome = (entry.command.run)(exec, args);
+    finish(exec, entry, args, outcome)
+}
+
+/// Records what a command took. Commands that did not run to their end are not counted yet.
+#[inline]
+fn finish(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, outcome: Outcome) -> Outcome {
+    let nanos = exec.local.lap_ns();
+    if matches!(outcome, Err(Stop::Park | Stop::Paused)) {
+        return outcome;
+    }
+    let stats = exec.local.stats.command(entry.id);
+    stats.ran(nanos);
+    exec.local.stats.commands.add(1);
+    exec.session.commands += 1;
+    if matches!(outcome, Err(Stop::Error(_))) {
+        stats.failed.add(1);
+    }
+    if i64::try_from(nanos / 1000).unwrap_or(i64::MAX) >= exec.local.slower_than_us {
+        slowlog::consider(exec, entry.command, args, nanos / 1000);
+    }
+    outcome
+}
+
+#[cold]
+fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
+    let active = entry.gates & exec.active_gates();
+    if active & gate::NEEDS_AUTH != 0 {
+        return Err("NOAUTH Authentication required.".into());
+    }
+    if active & gate::LOADING != 0 {
+        return Err("LOADING Gimmal is loading the dataset in memory".into());
+    }
+    // CLIENT UNPAUSE must get through a pause of everything, or nobody could end it early.
+    let ends_pause = entry.full_name == "client|unpause" || args.is(0, "reset");
+    if active & (gate::PAUSED_ALL | gate::PAUSED_WRITES) != 0 && !ends_pause {
+        return Err(Stop::Paused);
+    }
+    Ok(())
+}
+
+/// Longest part of a client's word that an error message repeats.
+const ECHOED: usize = 128;
+
+fn echoed(word: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&word[..word.len().min(ECHOED)])
+}
+
+#[cold]
+fn unknown(exec: &mut Exec<'_>, args: &Args<'_>) -> Stop {
+    if exec.active_gates() & gate::NEEDS_AUTH != 0 {
+        return "NOAUTH Authentication required.".into();
+    }
+    let mut text = format!("ERR unknown command '{}', with args beginning with: ", echoed(args.at(0)));
+    let named = text.len();
+    for i in 1..args.len() {
+        let left = ECHOED.saturating_sub(text.len() - named);
+        if left == 0 {
+            break;
+        }
+        let word = match args.rope(i) {
+            Some(_) => b"...".as_slice(),
+            None => args.at(i),
+        };
+        text += &format!("'{}' ", String::from_utf8_lossy(&word[..word.len().min(left)]));
+    }
+    text.into()
+}
+
+#[cold]
+fn unknown_subcommand(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Stop {
+    if exec.active_gates() & gate::NEEDS_AUTH != 0 && entry.command.flags & flag::NO_AUTH == 0 {
+        return "NOAUTH Authentication required.".into();
+    }
+    let container = entry.command.name.to_ascii_uppercase();
+    format!("ERR unknown subcommand '{}'. Try {container} HELP.", echoed(args.at(1))).into()
+}
+
+/// Large arguments are flattened for commands that do not take them by reference.
+pub fn flatten(command: Option<&Command>, detached: &mut [Detached]) {
+    if command.is_some_and(|command| command.flags & flag::TAKES_LARGE != 0) {
+        return;
+    }
+    for argument in detached {
+        if let Detached::Rope(rope) = argument {
+            *argument = Detached::Bytes(rope.to_vec());
+        }
+    }
+}
+
+/// The prefix of an error text: what INFO errorstats counts.
+pub fn error_prefix(text: &ReplyError) -> &str {
+    let word = text.split(' ').next().unwrap_or("ERR");
+    if word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') { word } else { "ERR" }
+}
+
+/// The syntax error.
+pub const SYNTAX: ReplyError = error("ERR syntax error");

@@ -1,0 +1,414 @@
+//! What a handler works with: its session, its reply, the keys it locked, and the log of what it changed.
+//!
+//! Invariants: a handler reaches only keys that [`Exec::lock`] or [`Exec::lock_all`] gave it; keys are locked in
+//! ascending order of their shards by try-lock and all released together; nothing has an effect before the locks are
+//! held, so a command that could not lock is simply run again later. A `read` of an expired key removes it and logs
+//! the removal under the same lock.
+
+use crate::command::{Table as Commands, gate};
+use crate::reply::Reply;
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::worker::Local;
+use gimmal_log::Lsn;
+use gimmal_log::record::Record;
+use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, Put, Removed, Shard, ShardState};
+use std::borrow::Cow;
+
+/// An error reply's text, with its prefix (`ERR …`).
+pub type ReplyError = Cow<'static, str>;
+
+/// An error reply of fixed text.
+pub const fn error(text: &'static str) -> ReplyError {
+    Cow::Borrowed(text)
+}
+
+/// Why a handler ended without its whole reply.
+pub enum Stop {
+    /// The reply is this error.
+    Error(ReplyError),
+    /// A lock was held by another worker: nothing happened, run it again.
+    Park,
+    /// The reply arrives as a message; the connection waits.
+    Wait,
+    /// The server is paused for this command: run it again when the pause is over.
+    Paused,
+    /// There is more to do than one pass should carry.
+    Continue(Box<dyn Continuation>),
+}
+
+impl From<ReplyError> for Stop {
+    fn from(error: ReplyError) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+impl From<&'static str> for Stop {
+    fn from(text: &'static str) -> Stop {
+        Stop::Error(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Stop {
+        Stop::Error(Cow::Owned(text))
+    }
+}
+
+/// What a handler returns.
+pub type Outcome = Result<(), Stop>;
+
+/// A long command, carried out in slices between which the worker serves its other connections.
+pub trait Continuation: Send {
+    /// Does a slice of about `SLICE_US`; true when the command is finished and its reply complete.
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop>;
+}
+
+/// How long one slice of a continuation should take.
+pub const SLICE_US: u64 = 100;
+
+/// How long a worker spins on a shard's lock before it parks the connection; none when workers fill the processors.
+const LOCK_SPINS: usize = 64;
+
+/// The context of one command.
+pub struct Exec<'a> {
+    /// What all workers share.
+    pub shared: &'a Shared,
+    /// This worker's own state.
+    pub local: &'a mut Local,
+    /// The connection as commands see it.
+    pub session: &'a mut Session,
+    /// Where the reply goes.
+    pub reply: Reply<'a>,
+    pub(crate) batch: &'a Batch<'a>,
+    pub(crate) depends_on: Lsn,
+    pub(crate) hint: Option<(usize, Hash)>,
+}
+
+/// One locked key.
+pub struct Locked<'l> {
+    shard: Shard<'l>,
+    hash: Hash,
+    key: &'l [u8],
+    db: usize,
+}
+
+/// Several locked keys, of one or more databases.
+pub struct LockedMany<'l> {
+    shards: Vec<Shard<'l>>,
+    keys: Vec<ManyKey<'l>>,
+}
+
+struct ManyKey<'l> {
+    shard: usize,
+    hash: Hash,
+    key: &'l [u8],
+    db: usize,
+}
+
+/// A key whose shard is locked: what `read`, `write`, `put` and `remove` take.
+pub struct Key<'m, 'l> {
+    shard: &'m mut Shard<'l>,
+    hash: Hash,
+    key: &'m [u8],
+    db: usize,
+}
+
+impl<'l> Locked<'l> {
+    /// The key, to act on.
+    #[inline]
+    pub fn key(&mut self) -> Key<'_, 'l> {
+        Key { shard: &mut self.shard, hash: self.hash, key: self.key, db: self.db }
+    }
+}
+
+impl<'l> LockedMany<'l> {
+    /// Key number `i` of those that were locked, to act on.
+    pub fn key(&mut self, i: usize) -> Key<'_, 'l> {
+        let key = &self.keys[i];
+        Key { shard: &mut self.shards[key.shard], hash: key.hash, key: key.key, db: key.db }
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// True if no key was given.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+impl<'a> Exec<'a> {
+    /// Locks one key of the session's database.
+    #[inline]
+    pub fn lock<'l>(&mut self, key: &'l [u8]) -> Result<Locked<'l>, Stop>
+    where
+        'a: 'l,
+    {
+        let hash = match self.hint.take() {
+            Some((at, hash)) if at == key.as_ptr() as usize => hash,
+            _ => self.shared.keyspace.hash(key),
+        };
+        let mut shard = self.try_lock(self.shared.keyspace.shard_of(hash))?;
+        self.enter_shard(&mut shard);
+        let db = self.session.db;
+        self.depend(&mut shard, db, hash);
+        Ok(Locked { shard, hash, key, db })
+    }
+
+    /// Locks several keys of the session's database, in ascending order of their shards.
+    pub fn lock_all<'l>(&mut self, keys: impl Iterator<Item = &'l [u8]>) -> Result<LockedMany<'l>, Stop>
+    where
+        'a: 'l,
+    {
+        let db = self.session.db;
+        self.lock_in(keys.map(|key| (db, key)))
+    }
+
+    /// Locks several keys, each in the database named with it.
+    pub fn lock_in<'l>(&mut self, keys: impl Iterator<Item = (usize, &'l [u8])>) -> Result<LockedMany<'l>, Stop>
+    where
+        'a: 'l,
+    {
+        let keyspace = &self.shared.keyspace;
+        let hashed: Vec<_> = keys.map(|(db, key)| (keyspace.hash(key), db, key)).collect();
+        let mut ids: Vec<u32> = hashed.iter().map(|(hash, ..)| keyspace.shard_of(*hash)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        // Dropping `shards` on failure releases what was taken: no lock is held while waiting for another.
+        let mut shards = Vec::with_capacity(ids.len());
+        for &id in &ids {
+            let mut shard = self.try_lock(id)?;
+            self.enter_shard(&mut shard);
+            shards.push(shard);
+        }
+        let mut many = Vec::with_capacity(hashed.len());
+        for (hash, db, key) in hashed {
+            let at = ids.binary_search(&keyspace.shard_of(hash)).expect("every key's shard was locked");
+            self.depend(&mut shards[at], db, hash);
+            many.push(ManyKey { shard: at, hash, key, db });
+        }
+        Ok(LockedMany { shards, keys: many })
+    }
+
+    /// Locks one whole shard: for commands that walk the keyspace slice by slice.
+    pub fn lock_shard<'l>(&mut self, shard: u32) -> Result<Shard<'l>, Stop>
+    where
+        'a: 'l,
+    {
+        let mut shard = self.try_lock(shard)?;
+        self.enter_shard(&mut shard);
+        self.depends_on = self.depends_on.max(shard.state().last_lsn);
+        Ok(shard)
+    }
+
+    /// Closes the gate: every other worker is outside its batch until the result is dropped.
+    pub fn exclusive(&mut self) -> Result<Option<Exclusive<'a>>, Stop> {
+        if self.local.exclusive {
+            return Ok(None);
+        }
+        let batch: &'a Batch<'a> = self.batch;
+        batch.try_close().map(Some).ok_or(Stop::Park)
+    }
+
+    #[inline]
+    fn try_lock<'l>(&self, id: u32) -> Result<Shard<'l>, Stop>
+    where
+        'a: 'l,
+    {
+        let batch: &'a Batch<'a> = self.batch;
+        let keyspace = &self.shared.keyspace;
+        if let Some(shard) = keyspace.try_lock(batch, id) {
+            return Ok(shard);
+        }
+        for _ in 0..if self.shared.spin_on_locks { LOCK_SPINS } else { 0 } {
+            std::hint::spin_loop();
+            if let Some(shard) = keyspace.try_lock(batch, id) {
+                return Ok(shard);
+            }
+        }
+        Err(Stop::Park)
+    }
+
+    /// Time under a lock never runs backwards, whichever worker comes: the later of the worker's and the shard's.
+    #[inline]
+    fn enter_shard(&mut self, shard: &mut Shard<'_>) {
+        let last = &mut shard.state().last_now_ms;
+        if *last < self.local.now_ms {
+            *last = self.local.now_ms;
+        } else {
+            self.local.now_ms = *last;
+        }
+    }
+
+    /// The reply depends on the newest write of every key that the command looks at, found or not.
+    #[inline]
+    fn depend(&mut self, shard: &mut Shard<'_>, db: usize, hash: Hash) {
+        let state = shard.state();
+        if state.last_lsn > self.local.released {
+            self.depends_on = self.depends_on.max(state.newest(db, hash, self.local.released));
+        }
+    }
+
+    /// Milliseconds since the epoch: the moment of this command.
+    #[inline]
+    pub fn now_ms(&self) -> i64 {
+        self.local.now_ms
+    }
+
+    /// The live value of a key; an expired one is removed, and the removal logged.
+    #[inline]
+    pub fn read<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
+        let found = self.peek(key);
+        match &found {
+            Some(entry) => {
+                self.local.stats.keyspace_hits.add(1);
+                if self.session.touches {
+                    entry.touch(self.local.clock);
+                }
+            }
+            None => self.local.stats.keyspace_misses.add(1),
+        }
+        found
+    }
+
+    /// As [`Exec::read`], for commands that are no use of the key: no hit, miss or access time is recorded.
+    #[inline]
+    pub fn peek<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
+        let Key { shard, hash, key: name, db } = key;
+        let (table, state) = shard.parts(db);
+        let Exec { local, depends_on, .. } = self;
+        let now_ms = local.now_ms;
+        table.find_live(hash, name, now_ms, || expired(local, state, depends_on, db, hash, name))
+    }
+
+    /// The live value of a key, to edit in place.
+    #[inline]
+    pub fn write<'m>(&mut self, key: Key<'m, '_>) -> Option<EntryMut<'m>> {
+        let Key { shard, hash, key: name, db } = key;
+        let (table, state) = shard.parts(db);
+        let Exec { local, depends_on, .. } = self;
+        let (now_ms, clock) = (local.now_ms, local.clock);
+        let mut entry =
+            table.find_live_mut(hash, name, now_ms, || expired(local, state, depends_on, db, hash, name))?;
+        entry.set_clock(clock);
+        Some(entry)
+    }
+
+    /// Stores a value, in place of any other, with this deadline or none.
+    #[inline]
+    pub fn put(&mut self, key: Key<'_, '_>, value: NewValue<'_>, expire_at_ms: Option<i64>) -> Put {
+        key.shard.table(key.db).put(key.hash, key.key, value, expire_at_ms, self.local.clock)
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Removed> {
+        key.shard.table(key.db).remove(key.hash, key.key)
+    }
+
+    /// Records the effect of a change of this key, as a command to replay; called under the key's lock.
+    #[inline]
+    pub fn effect(&mut self, mut key: Key<'_, '_>, command: &[&[u8]]) {
+        self.local.stats.dirty.add(1);
+        self.log(&mut key, command);
+    }
+
+    /// As [`Exec::effect`] for a command with a value among its arguments, which may be large.
+    #[inline]
+    pub fn effect_value(&mut self, mut key: Key<'_, '_>, before: &[&[u8]], value: &NewValue<'_>, after: &[&[u8]]) {
+        self.local.stats.dirty.add(1);
+        if self.local.log_active {
+            let lsn = self.local.append_value(key.db, before, value, after);
+            self.stamp(&mut key, lsn);
+        }
+    }
+
+    /// Counts a change that needs no log record of its own.
+    pub fn changed(&mut self, times: u64) {
+        self.local.stats.dirty.add(times);
+    }
+
+    /// Records one effect of several locked keys as one record, written by `write` for the database it is given.
+    pub fn effect_many(&mut self, keys: &mut LockedMany<'_>, changes: u64, write: impl FnOnce(&mut Record, u32)) {
+        self.local.stats.dirty.add(changes);
+        if !self.local.log_active {
+            return;
+        }
+        let Some(first) = keys.keys.first() else { return };
+        let lsn = self.local.append_with(first.db, write);
+        for i in 0..keys.len() {
+            let mut key = keys.key(i);
+            self.stamp(&mut key, lsn);
+        }
+    }
+
+    /// Records an effect on whole databases; the gate is closed.
+    pub fn effect_exclusive(&mut self, command: &[&[u8]]) {
+        self.local.stats.dirty.add(1);
+        if !self.local.log_active {
+            return;
+        }
+        let lsn = self.local.append(self.session.db, command);
+        for id in 0..u32::try_from(self.shared.keyspace.shards()).expect("at most 16384 shards") {
+            let shard = self.shared.keyspace.try_lock(self.batch, id);
+            let mut shard = shard.expect("no other worker is in a batch while the gate is closed");
+            shard.state().stamp_all(lsn);
+        }
+        self.depends_on = self.depends_on.max(lsn);
+    }
+
+    #[inline]
+    fn log(&mut self, key: &mut Key<'_, '_>, command: &[&[u8]]) {
+        if self.local.log_active {
+            let lsn = self.local.append(key.db, command);
+            self.stamp(key, lsn);
+        }
+    }
+
+    fn stamp(&mut self, key: &mut Key<'_, '_>, lsn: Lsn) {
+        key.shard.state().stamp(key.db, key.hash, lsn);
+        self.depends_on = self.depends_on.max(lsn);
+    }
+
+    /// Bits of `command::gate` that are closed for this client now.
+    #[inline]
+    pub fn active_gates(&self) -> u32 {
+        self.local.gates | if self.session.authenticated { 0 } else { gate::NEEDS_AUTH }
+    }
+
+    /// The batch this command runs in.
+    pub fn batch(&self) -> &'a Batch<'a> {
+        self.batch
+    }
+
+    /// Every command of this server.
+    pub fn commands(&self) -> &'a Commands {
+        &self.shared.commands
+    }
+}
+
+/// A key was found expired and is being removed: its removal is an effect like any other.
+#[cold]
+fn expired(local: &mut Local, state: &mut ShardState, depends_on: &mut Lsn, db: usize, hash: Hash, name: &[u8]) {
+    local.stats.expired_keys.add(1);
+    if local.log_active {
+        let lsn = local.append(db, &[b"DEL", name]);
+        state.stamp(db, hash, lsn);
+        *depends_on = (*depends_on).max(lsn);
+    }
+}
+
+impl<'m, 'l> Key<'m, 'l> {
+    /// The key's name.
+    pub fn name(&self) -> &'m [u8] {
+        self.key
+    }
+
+    /// The same key, borrowed for a shorter time.
+    #[inline]
+    pub fn again(&mut self) -> Key<'_, 'l> {
+        Key { shard: self.shard, hash: self.hash, key: self.key, db: self.db }
+    }
+}

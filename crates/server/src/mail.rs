@@ -1,0 +1,78 @@
+//! Messages between workers. Posting never blocks; a sleeping worker is woken once.
+//!
+//! The wake-up protocol: a worker announces that it will sleep, looks at its box once more, then sleeps. A sender
+//! posts, then looks whether the receiver announced sleep. Both sides put a sequentially consistent operation between
+//! their write and their read, so at least one of them sees the other (modelled in `tests/loom_mail.rs`).
+
+use crate::connection::Connection;
+use crate::gather::Gather;
+use crate::session::Peer;
+use crossbeam_queue::SegQueue;
+use gimmal_io::{Socket, Waker};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// What one worker tells another.
+pub enum Message {
+    /// A new connection is yours.
+    Adopt(Socket, Peer),
+    /// A running connection is yours from now on.
+    Move(Socket, Box<Connection>),
+    /// A question that every worker answers.
+    Ask(Arc<Gather>),
+    /// All workers have answered your connection's question.
+    Answered(Arc<Gather>),
+    /// Look at the shared state: the log was released, a pause ended, the server stops.
+    Look,
+}
+
+/// A worker's box.
+#[derive(Default)]
+pub struct Mailbox {
+    messages: SegQueue<Message>,
+    asleep: AtomicBool,
+    waker: OnceLock<Waker>,
+}
+
+impl Mailbox {
+    /// Leaves a message, and wakes the worker if it sleeps.
+    pub fn post(&self, message: Message) {
+        self.messages.push(message);
+        self.wake_if_asleep();
+    }
+
+    /// Wakes the worker if it sleeps or is about to.
+    pub fn wake_if_asleep(&self) {
+        if self.asleep.swap(false, SeqCst)
+            && let Some(waker) = self.waker.get()
+        {
+            waker.wake();
+        }
+    }
+
+    /// The next message; only the owner takes.
+    pub fn take(&self) -> Option<Message> {
+        self.messages.pop()
+    }
+
+    /// The owner will sleep. False if there is mail, so that it must not.
+    pub fn may_sleep(&self) -> bool {
+        self.asleep.store(true, SeqCst);
+        if self.messages.is_empty() {
+            return true;
+        }
+        self.awake();
+        false
+    }
+
+    /// The owner is awake.
+    pub fn awake(&self) {
+        self.asleep.store(false, SeqCst);
+    }
+
+    /// The owner's engine can be woken with this.
+    pub fn set_waker(&self, waker: Waker) {
+        assert!(self.waker.set(waker).is_ok(), "a worker starts once");
+    }
+}

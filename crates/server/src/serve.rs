@@ -1,0 +1,716 @@
+//! Serving one connection: bytes in, commands run in batches, replies queued.
+//!
+//! Commands are found and run where the bytes were received; only what is left over is copied into the connection.
+//! A batch is parsed whole, hashed and prefetched whole, then executed in order. A connection gets at most
+//! [`PASS_COMMANDS`] commands or about [`PASS_NS`] a pass. Its replies so far bound what it may go on to do: beyond
+//! [`OUTPUT_PAUSE`] unread bytes it runs no more commands, and its input is not read.
+
+use crate::args::{Args, Detached};
+use crate::command::Entry;
+use crate::config::ClientClass;
+use crate::connection::{Aside, Connection, Parked, State as Doing};
+use crate::dispatch;
+use crate::exec::{Exec, Outcome, Stop};
+use crate::reply::Reply;
+use crate::session::ReplyMode;
+use crate::worker::{Action, State};
+use gimmal_io::{ConnId, Output};
+use gimmal_log::Lsn;
+use gimmal_resp::{Limits, Next, ProtocolError, Span};
+use gimmal_store::{Batch, Hash, RopeBuilder};
+use std::io;
+
+/// Commands that one connection may run in one pass.
+const PASS_COMMANDS: usize = 64;
+/// About how long one connection may keep a pass, in ns; looked at after each command.
+const PASS_NS: u64 = 200_000;
+/// From this many commands on a batch is prefetched; below, the loads overlap too little to pay.
+const PREFETCH_FROM: usize = 3;
+/// Unread reply bytes beyond which a connection's commands wait.
+pub const OUTPUT_PAUSE: usize = 1 << 20;
+/// Received and not yet run bytes beyond which the engine stops receiving.
+const QUERY_PAUSE: usize = 1 << 20;
+/// Buffers kept for replies, and the largest that is kept.
+const SPARE_OUTPUTS: usize = 128;
+const SPARE_BYTES: usize = 64 * 1024;
+/// After this many failed tries a command closes the gate, so that one over many shards is not starved.
+const TRIES_BEFORE_GATE: u32 = 8;
+/// Before authentication: bytes of query, and of unread replies.
+const UNAUTHENTICATED_QUERY: usize = 16 * 1024;
+const UNAUTHENTICATED_OUTPUT: usize = 1024;
+
+/// Scratch space of the parser, one per worker.
+#[derive(Default)]
+pub struct Scratch {
+    spans: Vec<Span>,
+    parsed: Vec<Parsed>,
+}
+
+/// A parsed command.
+struct Parsed {
+    /// Its arguments in `Scratch::spans`.
+    spans: std::ops::Range<usize>,
+    /// Where its bytes begin in the buffer.
+    begin: usize,
+    /// It has large or inline arguments, which are the connection's `detached`.
+    detached: bool,
+    /// Its declaration.
+    entry: Option<&'static Entry>,
+    /// Where its first key is in memory, and its hash, once prefetched.
+    hint: Option<(usize, Hash)>,
+}
+
+/// What stopped the parser.
+enum Found {
+    /// The batch is full.
+    More,
+    /// The rest is not complete.
+    Rest,
+    /// A large argument begins at this position, of which this many bytes are missing.
+    Large(usize, usize),
+    /// The stream is broken.
+    Broken(ProtocolError),
+}
+
+impl State {
+    /// Bytes arrived.
+    #[inline]
+    pub fn received<'k>(&mut self, id: ConnId, data: &[u8], batch: &mut Batch<'k>) {
+        let Some(mut connection) = self.connections.lift(id) else { return };
+        let c = &mut *connection;
+        c.session.active_ms = self.local.now_ms;
+        c.session.received_bytes += data.len() as u64;
+        self.local.stats.received_bytes.add(data.len() as u64);
+        match c.state {
+            Doing::Finishing | Doing::Lingering | Doing::Closing => {}
+            Doing::Open if c.query.is_empty() && c.building.is_none() && !c.marks.ready => {
+                let used = self.run(id, c, data, batch);
+                c.query.extend_from_slice(&data[used..]);
+            }
+            _ => {
+                c.take_in(data);
+                if c.state == Doing::Open && !c.marks.ready {
+                    self.run_query(id, c, batch);
+                }
+            }
+        }
+        self.after_commands(id, c);
+        self.connections.put_back(id, connection);
+    }
+
+    /// Runs what was left over: more commands, parked commands, the next slices of long ones.
+    pub fn run_ready<'k>(&mut self, batch: &mut Batch<'k>) {
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else { break };
+            let Some(mut connection) = self.connections.lift(id) else { continue };
+            let c = &mut *connection;
+            c.marks.ready = false;
+            if c.state == Doing::Aside {
+                self.run_aside(id, c, batch);
+            }
+            if c.state == Doing::Open {
+                self.run_query(id, c, batch);
+            }
+            self.after_commands(id, c);
+            self.connections.put_back(id, connection);
+            self.step_aside(batch);
+        }
+    }
+
+    /// Runs commands out of the connection's own buffer.
+    fn run_query<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
+        if c.query.is_empty() {
+            return;
+        }
+        let query = std::mem::take(&mut c.query);
+        let at = std::mem::take(&mut c.query_at);
+        let used = at + self.run(id, c, &query[at..], batch);
+        // `run` may have moved a large argument's prefix into `c.query`; then all of the old buffer was used.
+        if !c.query.is_empty() {
+            return;
+        }
+        c.query = query;
+        c.query_at = used;
+        if used == c.query.len() {
+            c.query_at = 0;
+            c.query.clear();
+            c.query.shrink_to(QUERY_KEEP);
+        } else if used > c.query.len() / 2 {
+            c.query.drain(..used);
+            c.query_at = 0;
+        }
+    }
+
+    /// Runs the commands in `buffer`; returns how many of its bytes are done with.
+    fn run<'k>(&mut self, id: ConnId, c: &mut Connection, buffer: &[u8], batch: &mut Batch<'k>) -> usize {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let started = self.local.now_raw();
+        let (mut at, mut left) = (0, PASS_COMMANDS);
+        let used = loop {
+            if c.pending_bytes() > self.output_pause(c) || left == 0 {
+                self.mark(id, c, left == 0 && at < buffer.len());
+                break at;
+            }
+            scratch.clear();
+            let (kept, found) = self.parse(c, buffer, at, left, &mut scratch);
+            self.prefetch(c, buffer, &mut scratch, batch);
+            let ran = self.execute_all(id, c, buffer, &mut scratch, batch, started);
+            left -= ran;
+            at = scratch.parsed.get(ran).map_or(kept, |next| next.begin);
+            if ran < scratch.parsed.len() || c.state != Doing::Open {
+                // What was parsed ahead is parsed again later.
+                c.parser = Default::default();
+                if c.state != Doing::Aside {
+                    c.detached.clear();
+                }
+                self.mark(id, c, c.state == Doing::Open);
+                break at;
+            }
+            match found {
+                Found::More => {}
+                Found::Rest => break at,
+                Found::Large(payload, missing) => {
+                    let mut builder = RopeBuilder::new(missing);
+                    builder.push(&buffer[payload..]);
+                    c.parser.large_taken(buffer.len() - payload);
+                    c.building = Some(builder);
+                    c.query.clear();
+                    c.query_at = 0;
+                    c.query.extend_from_slice(&buffer[at..payload]);
+                    break buffer.len();
+                }
+                Found::Broken(error) => {
+                    self.protocol_error(c, &error);
+                    break buffer.len();
+                }
+            }
+        };
+        self.scratch = scratch;
+        used
+    }
+
+    /// Parses up to `most` commands; returns the first byte to keep, and what ended the batch.
+    fn parse(&self, c: &mut Connection, buffer: &[u8], from: usize, most: usize, s: &mut Scratch) -> (usize, Found) {
+        let limits = match c.session.authenticated {
+            true => Limits::authenticated(self.local.config.proto_max_bulk_len()),
+            false => Limits::unauthenticated(),
+        };
+        // Before authentication each command may change the limits of the next.
+        let most = if c.session.authenticated { most } else { 1 };
+        let (mut at, mut last) = (from, None);
+        while s.parsed.len() < most {
+            let (begin, first) = (at, s.spans.len());
+            match c.parser.next(buffer, &mut at, &limits, &mut s.spans) {
+                Ok(Next::Command) if s.spans.len() == first => continue,
+                Ok(Next::Command) => {}
+                Ok(Next::Inline(words)) => {
+                    let spans = (0..).zip(&words).map(|(i, _)| Span { start: Span::DETACHED, len: i });
+                    s.spans.extend(spans);
+                    c.detached = words.into_iter().map(Detached::Bytes).collect();
+                }
+                Ok(Next::Incomplete) => return (at, Found::Rest),
+                Ok(Next::Large { missing }) => return (begin, Found::Large(at, missing)),
+                Err(error) => return (at, Found::Broken(error)),
+            }
+            let spans = first..s.spans.len();
+            let args = Args::new(buffer, &s.spans[spans.clone()], &c.detached);
+            let detached = !c.detached.is_empty();
+            let entry = match args.rope(0) {
+                Some(_) => None,
+                None => dispatch::lookup(self.shared.commands, &args, last),
+            };
+            last = entry;
+            s.parsed.push(Parsed { spans, begin, detached, entry, hint: None });
+            if detached {
+                break;
+            }
+        }
+        (at, Found::More)
+    }
+
+    /// Hashes the batch's keys and brings their buckets, then their entries, towards the processor.
+    #[inline]
+    fn prefetch<'k>(&self, c: &Connection, buffer: &[u8], scratch: &mut Scratch, batch: &Batch<'k>) {
+        if scratch.parsed.len() < PREFETCH_FROM {
+            return;
+        }
+        let keyspace = &self.shared.keyspace;
+        let db = c.session.db;
+        let Scratch { spans, parsed } = scratch;
+        for command in parsed.iter_mut() {
+            let at = command.entry.map_or(0, |entry| entry.first_key);
+            if at == 0 || at >= command.spans.len() || command.detached {
+                continue;
+            }
+            let key = spans[command.spans.start + at].bytes(buffer);
+            let hash = keyspace.hash(key);
+            keyspace.prefetch_bucket(batch, db, hash);
+            command.hint = Some((key.as_ptr() as usize, hash));
+        }
+        for (_, hash) in parsed.iter().filter_map(|command| command.hint) {
+            keyspace.prefetch_entry(batch, db, hash);
+        }
+    }
+
+    /// Executes the batch in order until something stops it; returns how many commands are done with.
+    fn execute_all<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        buffer: &[u8],
+        s: &mut Scratch,
+        batch: &mut Batch<'k>,
+        started: u64,
+    ) -> usize {
+        let mut depends_on = 0;
+        let mut ran = 0;
+        for command in &s.parsed {
+            if command.detached {
+                dispatch::flatten(command.entry.map(|entry| entry.command), &mut c.detached);
+            }
+            let detached = std::mem::take(&mut c.detached);
+            let args = Args::new(buffer, &s.spans[command.spans.clone()], &detached);
+            let outcome = self.execute(id, c, command.entry, &args, command.hint, batch, &mut depends_on);
+            ran += 1;
+            match outcome {
+                Ok(()) => {}
+                Err(stop) => self.stopped(id, c, stop, &args),
+            }
+            match c.aside.as_deref_mut() {
+                Some(Aside::Parked(parked)) if command.detached => parked.detached = detached,
+                _ if command.detached => {}
+                _ => c.detached = detached,
+            }
+            let full = c.pending_bytes() > self.output_pause(c);
+            if c.state != Doing::Open || full || self.local.raw_ns_since(started) > PASS_NS {
+                break;
+            }
+        }
+        self.hold(id, c, depends_on);
+        ran
+    }
+
+    /// Runs one command with its context.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a command's context, which live in different owners")]
+    #[inline]
+    fn execute<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        entry: Option<&'static Entry>,
+        args: &Args<'_>,
+        hint: Option<(usize, Hash)>,
+        batch: &Batch<'k>,
+        depends_on: &mut Lsn,
+    ) -> Outcome {
+        self.local.conn = id;
+        let silent = c.session.reply_mode != ReplyMode::On;
+        let mut nowhere = Output::default();
+        let output = if silent { &mut nowhere } else { &mut c.output };
+        if output.head_capacity() == 0 && !silent {
+            *output = self.spare.pop().unwrap_or_default();
+        }
+        let resp3 = c.session.resp3;
+        let mut exec = Exec {
+            shared: &self.shared,
+            local: &mut self.local,
+            session: &mut c.session,
+            reply: Reply::new(output, resp3),
+            batch,
+            depends_on: 0,
+            hint,
+        };
+        let outcome = dispatch::run(&mut exec, entry, args);
+        *depends_on = (*depends_on).max(exec.depends_on);
+        if silent || c.session.reply_mode != ReplyMode::On {
+            self.quiet(c, &outcome);
+        }
+        if c.session.close_after_reply && c.state == Doing::Open {
+            c.state = Doing::Finishing;
+        }
+        outcome
+    }
+
+    /// Moves CLIENT REPLY SKIP on: the command after the one that asked is silent, then all is as before.
+    fn quiet(&self, c: &mut Connection, outcome: &Outcome) {
+        if matches!(outcome, Err(Stop::Park | Stop::Paused)) {
+            return;
+        }
+        c.session.reply_mode = match c.session.reply_mode {
+            ReplyMode::SkipNext => ReplyMode::Skip,
+            ReplyMode::Skip => ReplyMode::On,
+            other => other,
+        };
+    }
+
+    /// A command that has not replied: it answers an error, or is set aside.
+    #[cold]
+    fn stopped(&mut self, id: ConnId, c: &mut Connection, stop: Stop, args: &Args<'_>) {
+        match stop {
+            Stop::Error(text) => {
+                self.local.stats.errors.add(1);
+                self.shared.count_error(dispatch::error_prefix(&text));
+                if c.session.reply_mode == ReplyMode::On {
+                    Reply::new(&mut c.output, c.session.resp3).put().error(text.as_bytes());
+                }
+                self.quiet(c, &Ok(()));
+            }
+            Stop::Park | Stop::Paused => {
+                self.local.stats.parks.add(1);
+                c.aside = Some(Box::new(Aside::Parked(Parked::keep(args))));
+                c.state = Doing::Aside;
+                match matches!(stop, Stop::Park) {
+                    true => self.mark(id, c, true),
+                    false => self.holding.push(id),
+                }
+            }
+            Stop::Continue(continuation) => {
+                c.aside = Some(Box::new(Aside::Continuation(continuation)));
+                c.state = Doing::Aside;
+                self.mark(id, c, true);
+            }
+            Stop::Wait => c.state = Doing::Waiting,
+        }
+    }
+
+    /// Takes up a command that was set aside.
+    fn run_aside<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
+        if c.pending_bytes() > self.output_pause(c) {
+            return;
+        }
+        let Some(aside) = c.aside.take() else { return };
+        c.state = Doing::Open;
+        let mut depends_on = 0;
+        match *aside {
+            Aside::Parked(parked) => self.run_parked(id, c, parked, batch, &mut depends_on),
+            Aside::Continuation(mut continuation) => {
+                let resp3 = c.session.resp3;
+                self.local.conn = id;
+                let mut exec = Exec {
+                    shared: &self.shared,
+                    local: &mut self.local,
+                    session: &mut c.session,
+                    reply: Reply::new(&mut c.output, resp3),
+                    batch,
+                    depends_on: 0,
+                    hint: None,
+                };
+                let done = continuation.step(&mut exec);
+                depends_on = exec.depends_on;
+                match done {
+                    Ok(true) => {}
+                    Ok(false) | Err(Stop::Park) => {
+                        self.stopped(id, c, Stop::Continue(continuation), &Args::new(&[], &[], &[]))
+                    }
+                    Err(stop) => self.stopped(id, c, stop, &Args::new(&[], &[], &[])),
+                }
+            }
+        }
+        self.hold(id, c, depends_on);
+    }
+
+    fn run_parked<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        mut parked: Parked,
+        batch: &mut Batch<'k>,
+        depends_on: &mut Lsn,
+    ) {
+        let Parked { bytes, spans, detached, tries } = &mut parked;
+        let args = Args::new(bytes, spans, detached);
+        let entry = dispatch::lookup(self.shared.commands, &args, None);
+        // The gate keeps every other worker out while this one locks what it needs.
+        let closed = if *tries >= TRIES_BEFORE_GATE { batch.try_close() } else { None };
+        self.local.exclusive = closed.is_some();
+        let outcome = self.execute(id, c, entry, &args, None, batch, depends_on);
+        self.local.exclusive = false;
+        drop(closed);
+        match outcome {
+            Ok(()) => {}
+            Err(stop @ (Stop::Park | Stop::Paused)) => {
+                parked.tries += u32::from(matches!(stop, Stop::Park));
+                c.state = Doing::Aside;
+                match matches!(stop, Stop::Park) {
+                    true => self.mark(id, c, true),
+                    false => self.holding.push(id),
+                }
+                c.aside = Some(Box::new(Aside::Parked(parked)));
+            }
+            Err(stop) => self.stopped(id, c, stop, &args),
+        }
+    }
+
+    /// Holds back the replies of a batch that shows writes which are not released yet, and all after them.
+    #[inline]
+    fn hold(&mut self, id: ConnId, c: &mut Connection, depends_on: Lsn) {
+        if !self.local.log_active || (depends_on <= self.local.released && c.held.is_empty()) || c.output.is_empty() {
+            return;
+        }
+        let output = std::mem::take(&mut c.output);
+        c.held_bytes += output.len();
+        if c.held.is_empty() {
+            self.holding.push(id);
+        }
+        c.held.push_back((depends_on, output));
+    }
+
+    /// Lets go of replies whose writes were released, and of commands whose pause is over.
+    pub fn release_held(&mut self) {
+        if self.holding.is_empty() {
+            return;
+        }
+        let released = if self.local.log_active { self.shared.log.released() } else { Lsn::MAX };
+        let paused = self.shared.pause.at(self.local.now_ms).is_some();
+        for id in std::mem::take(&mut self.holding) {
+            let Some(mut connection) = self.connections.lift(id) else { continue };
+            let c = &mut *connection;
+            while c.held.front().is_some_and(|(lsn, _)| *lsn <= released) {
+                let (_, output) = c.held.pop_front().expect("there is a front");
+                c.held_bytes -= output.len();
+                c.output.append(output);
+            }
+            let more = c.state == Doing::Open && c.held.is_empty() && c.query.len() > c.query_at;
+            self.mark(id, c, more);
+            let waits =
+                c.state == Doing::Aside && matches!(c.aside.as_deref(), Some(Aside::Parked(_))) && !c.marks.ready;
+            if waits && !paused {
+                self.mark(id, c, true);
+            }
+            if !c.held.is_empty() || waits && paused {
+                self.holding.push(id);
+            }
+            self.after_commands(id, c);
+            self.connections.put_back(id, connection);
+        }
+    }
+
+    /// Marks a connection that has more to run.
+    #[inline]
+    fn mark(&mut self, id: ConnId, c: &mut Connection, more: bool) {
+        if more && !c.marks.ready {
+            c.marks.ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// As `mark`, by id.
+    pub fn mark_ready(&mut self, id: ConnId) {
+        if let Some(c) = self.connections.find(id)
+            && !c.marks.ready
+        {
+            c.marks.ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// After commands ran: note what is to be sent, stop reading from a client that does not read, enforce limits.
+    #[inline]
+    fn after_commands(&mut self, id: ConnId, c: &mut Connection) {
+        if !c.output.is_empty() && !c.marks.dirty {
+            c.marks.dirty = true;
+            self.dirty.push(id);
+        }
+        let over = c.pending_bytes() > self.output_pause(c) || c.query_bytes() > QUERY_PAUSE && c.building.is_none();
+        if over != c.marks.paused && !matches!(c.state, Doing::Closing | Doing::Moving(_)) {
+            c.marks.paused = over;
+            self.actions.push(if over { Action::Pause(id) } else { Action::Resume(id) });
+        }
+        if over {
+            self.enforce_limits(id, c);
+        }
+        let said = c.output.is_empty() && c.sending == 0 && c.held.is_empty();
+        if said && (c.marks.ended || c.state == Doing::Finishing) {
+            self.finish(id, c);
+        }
+    }
+
+    /// Bytes of unread replies beyond which the connection waits.
+    #[inline]
+    fn output_pause(&self, c: &Connection) -> usize {
+        if c.session.authenticated { OUTPUT_PAUSE } else { UNAUTHENTICATED_OUTPUT }
+    }
+
+    /// Closes a connection that is over a hard limit, or over the soft one for too long.
+    #[cold]
+    pub fn enforce_limits(&mut self, id: ConnId, c: &mut Connection) {
+        if matches!(c.state, Doing::Closing) {
+            return;
+        }
+        let limit = self.local.config.client_output_buffer_limit(ClientClass::Normal);
+        let bytes = c.output_bytes() as u64;
+        let now = self.local.now_ms;
+        let soft = limit.soft > 0 && bytes > limit.soft;
+        if !soft {
+            c.since_ms = 0;
+        } else if c.since_ms == 0 {
+            c.since_ms = now;
+        }
+        let too_long = soft && now - c.since_ms > limit.soft_seconds.saturating_mul(1000);
+        if limit.hard > 0 && bytes > limit.hard || too_long {
+            let line = crate::commands::client::describe(&self.shared, id, c, now);
+            crate::warning!("Client {line} closed: it is over its output buffer limits.");
+            self.local.stats.output_limit_closes.add(1);
+            self.begin_close(id, c);
+        }
+        let query_limit = match c.session.authenticated {
+            true => self.local.config.client_query_buffer_limit(),
+            false => UNAUTHENTICATED_QUERY.max(QUERY_PAUSE),
+        };
+        if c.query_bytes() > query_limit {
+            let line = crate::commands::client::describe(&self.shared, id, c, now);
+            crate::warning!("Closing client that reached max query buffer length: {line}");
+            self.local.stats.query_limit_closes.add(1);
+            self.begin_close(id, c);
+        }
+    }
+
+    fn begin_close(&mut self, id: ConnId, c: &mut Connection) {
+        c.state = Doing::Closing;
+        c.aside = None;
+        self.actions.push(Action::Close(id));
+    }
+
+    /// Everything was said: shut our side, and let the peer close its own, so that it reads the last reply.
+    fn finish(&mut self, id: ConnId, c: &mut Connection) {
+        if c.marks.ended {
+            if !c.marks.ready && !matches!(c.state, Doing::Aside | Doing::Closing) {
+                self.begin_close(id, c);
+            }
+        } else {
+            c.state = Doing::Lingering;
+            c.since_ms = self.local.now_ms;
+            self.actions.push(Action::Shutdown(id));
+            if c.marks.paused {
+                c.marks.paused = false;
+                self.actions.push(Action::Resume(id));
+            }
+        }
+    }
+
+    /// The peer sends no more. What it sent before is still carried out and answered, then the connection is closed.
+    pub fn peer_closed(&mut self, id: ConnId) {
+        let Some(mut connection) = self.connections.lift(id) else { return };
+        connection.marks.ended = true;
+        self.after_commands(id, &mut connection);
+        self.connections.put_back(id, connection);
+    }
+
+    /// What to send for a connection: nothing if a send is in flight.
+    #[inline]
+    pub fn to_send(&mut self, id: ConnId) -> Option<Output> {
+        let c = self.connections.find(id)?;
+        c.marks.dirty = false;
+        if c.sending > 0 || c.output.is_empty() || c.state == Doing::Closing {
+            return None;
+        }
+        let output = std::mem::take(&mut c.output);
+        c.sending = output.len();
+        Some(output)
+    }
+
+    /// A send is over.
+    #[inline]
+    pub fn sent(&mut self, id: ConnId, output: Output, result: io::Result<()>) {
+        if self.spare.len() < SPARE_OUTPUTS && output.head_capacity() <= SPARE_BYTES {
+            self.spare.push(output);
+        }
+        let Some(mut connection) = self.connections.lift(id) else { return };
+        let c = &mut *connection;
+        self.local.stats.sent_bytes.add(c.sending as u64);
+        c.session.replied_bytes += c.sending as u64;
+        c.sending = 0;
+        match result {
+            Ok(()) => {
+                let waiting = c.query.len() > c.query_at || c.state == Doing::Aside;
+                self.mark(id, c, waiting && matches!(c.state, Doing::Open | Doing::Aside) && !self.is_held(c));
+                self.after_commands(id, c);
+            }
+            Err(_) if c.state == Doing::Closing => {}
+            // The peer is gone, or reset the connection: there is no one to tell.
+            Err(_) => self.begin_close(id, c),
+        }
+        self.connections.put_back(id, connection);
+    }
+
+    /// A paused command waits in `holding`, not in `ready`.
+    fn is_held(&self, c: &Connection) -> bool {
+        matches!(c.aside.as_deref(), Some(Aside::Parked(_))) && self.local.gates != 0
+    }
+
+    /// A reply that came by message; the connection goes on with its next command.
+    pub fn reply_later(&mut self, id: ConnId, write: impl FnOnce(&mut Connection, &mut State)) {
+        let Some(mut connection) = self.connections.lift(id) else { return };
+        if connection.state == Doing::Waiting {
+            connection.state = Doing::Open;
+            write(&mut connection, self);
+            if !connection.held.is_empty() {
+                self.hold(id, &mut connection, 0);
+            }
+            if connection.session.close_after_reply {
+                connection.state = Doing::Finishing;
+            }
+            let more = connection.state == Doing::Open && !connection.query.is_empty();
+            self.mark(id, &mut connection, more);
+            self.after_commands(id, &mut connection);
+        }
+        self.connections.put_back(id, connection);
+    }
+
+    /// Answers a broken request, and closes once the answer is sent.
+    #[cold]
+    fn protocol_error(&mut self, c: &mut Connection, error: &ProtocolError) {
+        let text = format!("ERR Protocol error: {}", String::from_utf8_lossy(&error.text()));
+        self.local.stats.errors.add(1);
+        self.shared.count_error("ERR");
+        Reply::new(&mut c.output, c.session.resp3).put().error(&text);
+        c.state = Doing::Finishing;
+    }
+}
+
+/// Capacity that an emptied query buffer keeps: nothing, so that an idle connection costs nothing.
+const QUERY_KEEP: usize = 0;
+
+impl Connection {
+    /// Keeps received bytes: first what a large argument is missing, the rest for the parser.
+    fn take_in(&mut self, mut data: &[u8]) {
+        if let Some(builder) = &mut self.building {
+            let missing = self.parser.large_missing();
+            let (payload, rest) = data.split_at(missing.min(data.len()));
+            builder.push(payload);
+            self.parser.large_taken(payload.len());
+            data = rest;
+            if payload.len() == missing {
+                let rope = self.building.take().expect("it was just filled").finish();
+                self.detached.push(Detached::Rope(rope));
+            }
+        }
+        self.query.extend_from_slice(data);
+    }
+}
+
+impl Parked {
+    /// Copies a command, so that it can be run when its bytes are gone. Its detached arguments are moved in later.
+    fn keep(args: &Args<'_>) -> Parked {
+        let mut bytes = Vec::new();
+        let mut spans = Vec::with_capacity(args.len());
+        for (i, span) in args.spans().iter().enumerate() {
+            if span.is_detached() {
+                spans.push(*span);
+                continue;
+            }
+            // A command's bytes fit 32 bits, as its own spans do.
+            let start = u32::try_from(bytes.len()).expect("shorter than its command");
+            bytes.extend_from_slice(args.at(i));
+            spans.push(Span { start, len: span.len });
+        }
+        Parked { bytes, spans, detached: Vec::new(), tries: 0 }
+    }
+}
+
+impl Scratch {
+    fn clear(&mut self) {
+        self.spans.clear();
+        self.parsed.clear();
+    }
+}

@@ -1,0 +1,120 @@
+//! A connection as commands see it: its database, protocol, identity and the modes a client can set.
+
+use std::net::SocketAddr;
+
+/// Who is at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// A TCP client: its address and ours.
+    Tcp(SocketAddr, SocketAddr),
+    /// A client of the Unix socket.
+    Unix,
+    /// A client of the simulated network.
+    Sim,
+}
+
+/// What CLIENT REPLY asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyMode {
+    /// Replies are sent.
+    On,
+    /// No replies.
+    Off,
+    /// The next command's reply is not sent.
+    SkipNext,
+    /// This command's reply is not sent.
+    Skip,
+}
+
+/// Per-connection state that commands read and change.
+#[derive(Debug)]
+pub struct Session {
+    /// Unique for the life of the process.
+    pub id: u64,
+    /// Selected database.
+    pub db: usize,
+    /// RESP3 was chosen by HELLO.
+    pub resp3: bool,
+    /// The password was given, or none is needed.
+    pub authenticated: bool,
+    /// Reads record the access time (CLIENT NO-TOUCH off).
+    pub touches: bool,
+    /// CLIENT NO-EVICT on.
+    pub no_evict: bool,
+    /// Close once all replies are sent.
+    pub close_after_reply: bool,
+    /// CLIENT REPLY.
+    pub reply_mode: ReplyMode,
+    /// The other end.
+    pub peer: Peer,
+    /// CLIENT SETNAME.
+    pub name: Option<Box<str>>,
+    /// CLIENT SETINFO lib-name and lib-ver.
+    pub library: Option<Box<(String, String)>>,
+    /// When it connected, in ms.
+    pub created_ms: i64,
+    /// When it last sent a command, in ms.
+    pub active_ms: i64,
+    /// Statistics index of its last command, for CLIENT LIST.
+    pub last_command: u32,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes of replies.
+    pub replied_bytes: u64,
+    /// Commands run.
+    pub commands: u64,
+}
+
+impl Session {
+    /// A new connection's state.
+    pub fn new(id: u64, peer: Peer, authenticated: bool, now_ms: i64) -> Session {
+        Session {
+            id,
+            db: 0,
+            resp3: false,
+            authenticated,
+            touches: true,
+            no_evict: false,
+            close_after_reply: false,
+            reply_mode: ReplyMode::On,
+            peer,
+            name: None,
+            library: None,
+            created_ms: now_ms,
+            active_ms: now_ms,
+            last_command: u32::MAX,
+            received_bytes: 0,
+            replied_bytes: 0,
+            commands: 0,
+        }
+    }
+
+    /// What RESET puts back.
+    pub fn reset(&mut self, authenticated: bool) {
+        self.db = 0;
+        self.resp3 = false;
+        self.authenticated = authenticated;
+        self.touches = true;
+        self.no_evict = false;
+        self.reply_mode = ReplyMode::On;
+        self.name = None;
+    }
+
+    /// The other end as Redis writes it.
+    pub fn address(&self) -> String {
+        match &self.peer {
+            Peer::Tcp(peer, _) => peer.to_string(),
+            Peer::Unix => "/unixsocket:0".into(),
+            Peer::Sim => "sim:0".into(),
+        }
+    }
+
+    /// Our end as Redis writes it.
+    pub fn local_address(&self) -> String {
+        match &self.peer {
+            Peer::Tcp(_, local) => local.to_string(),
+            Peer::Unix => "/unixsocket:0".into(),
+            Peer::Sim => "sim:0".into(),
+        }
+    }
+}

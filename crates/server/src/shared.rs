@@ -1,0 +1,195 @@
+//! What all workers share: each part has one subject and its own way of being changed.
+
+use crate::command::Table;
+use crate::config::Config;
+use crate::mail::{Mailbox, Message};
+use crate::slowlog::Slowlog;
+use crate::stats::WorkerStats;
+use gimmal_log::Log;
+use gimmal_store::Keyspace;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex};
+
+/// The shared state of a server.
+pub struct Shared {
+    /// The data.
+    pub keyspace: Keyspace,
+    /// The log of every change.
+    pub log: Arc<Log>,
+    /// Every command; lives as long as the process.
+    pub commands: &'static Table,
+    /// The configuration in force.
+    pub settings: Settings,
+    /// A box for each worker.
+    pub mail: Box<[Mailbox]>,
+    /// Each worker's counters.
+    pub stats: Box<[Arc<WorkerStats>]>,
+    /// Who this server is.
+    pub identity: Identity,
+    /// Slow commands.
+    pub slowlog: Mutex<Slowlog>,
+    /// Error replies by prefix, for INFO errorstats.
+    pub errors: Mutex<BTreeMap<String, u64>>,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// Clients and shutdown.
+    pub lifecycle: Lifecycle,
+    /// Switches of DEBUG.
+    pub debug: DebugSwitches,
+    /// Workers may spin a little on a lock: there are more processors than workers.
+    pub spin_on_locks: bool,
+}
+
+/// The configuration in force, and its version.
+pub struct Settings {
+    version: AtomicU64,
+    current: Mutex<Arc<Config>>,
+}
+
+/// Who this server is; fixed at start.
+#[derive(Debug)]
+pub struct Identity {
+    /// Random, 40 hex digits.
+    pub run_id: String,
+    /// Replication id, 40 hex digits.
+    pub replication_id: String,
+    /// When it started, in ms.
+    pub started_ms: i64,
+    /// Its own path.
+    pub executable: String,
+    /// Absolute path of the configuration file, or empty.
+    pub config_file: String,
+    /// `uring`, `epoll` or `sim`.
+    pub engine: &'static str,
+    /// Bytes of memory in use when it was ready, before any data.
+    pub startup_bytes: u64,
+}
+
+/// CLIENT PAUSE: until when, and whether for writes only.
+#[derive(Debug, Default)]
+pub struct Pause {
+    until_ms: AtomicI64,
+    all: AtomicBool,
+}
+
+/// Clients that come and go, and the end.
+#[derive(Debug, Default)]
+pub struct Lifecycle {
+    next_client: AtomicU64,
+    clients: AtomicU64,
+    stopping: AtomicBool,
+}
+
+/// Switches of the DEBUG command.
+#[derive(Debug, Default)]
+pub struct DebugSwitches {
+    /// DEBUG SET-ACTIVE-EXPIRE 0.
+    pub no_active_expire: AtomicBool,
+}
+
+impl Shared {
+    /// Sums one counter over all workers.
+    pub fn sum(&self, counter: impl Fn(&WorkerStats) -> u64) -> u64 {
+        self.stats.iter().map(|stats| counter(stats)).sum()
+    }
+
+    /// Tells every worker to look at the shared state.
+    pub fn tell_all(&self) {
+        self.mail.iter().for_each(|mailbox| mailbox.post(Message::Look));
+    }
+
+    /// Asks all workers to end: the server stops.
+    pub fn stop(&self) {
+        self.lifecycle.stopping.store(true, SeqCst);
+        self.tell_all();
+    }
+
+    /// Counts an error reply by its prefix; a bounded number of prefixes, since a handler's text may carry a client's word.
+    pub fn count_error(&self, prefix: &str) {
+        const MAX_PREFIXES: usize = 128;
+        let mut errors = self.errors.lock().expect("counting does not panic");
+        if let Some(count) = errors.get_mut(prefix) {
+            *count += 1;
+        } else if errors.len() < MAX_PREFIXES {
+            errors.insert(prefix.to_string(), 1);
+        }
+    }
+}
+
+impl Settings {
+    /// The configuration at start.
+    pub fn new(config: Config) -> Settings {
+        Settings { version: AtomicU64::new(1), current: Mutex::new(Arc::new(config)) }
+    }
+
+    /// A number that changes with the configuration.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Acquire)
+    }
+
+    /// The configuration in force.
+    pub fn current(&self) -> Arc<Config> {
+        self.current.lock().expect("settings do not panic").clone()
+    }
+
+    /// Puts a new one in force. Called while the gate is closed, so that no worker uses the old one afterwards.
+    pub fn replace(&self, config: Config) {
+        *self.current.lock().expect("settings do not panic") = Arc::new(config);
+        self.version.fetch_add(1, Release);
+    }
+}
+
+impl Pause {
+    /// Pauses until `until_ms`; a pause under way is only ever made longer and stricter, as in Redis.
+    pub fn begin(&self, until_ms: i64, all: bool) {
+        let running = self.until_ms.load(Relaxed) > 0;
+        self.all.store(all || running && self.all.load(Relaxed), Relaxed);
+        self.until_ms.fetch_max(until_ms, Release);
+    }
+
+    /// Ends it.
+    pub fn end(&self) {
+        self.until_ms.store(0, Release);
+        self.all.store(false, Relaxed);
+    }
+
+    /// None, or whether all commands (true) or writes only (false) are paused at this time.
+    pub fn at(&self, now_ms: i64) -> Option<bool> {
+        (self.until_ms.load(Acquire) > now_ms).then(|| self.all.load(Relaxed))
+    }
+
+    /// When the pause ends, if one is set.
+    pub fn until_ms(&self) -> i64 {
+        self.until_ms.load(Acquire)
+    }
+}
+
+impl Lifecycle {
+    /// A new client's id.
+    pub fn next_client(&self) -> u64 {
+        self.next_client.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Counts a client in, unless there are `max` already.
+    pub fn enter(&self, max: u64) -> bool {
+        self.clients.fetch_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1)).is_ok()
+    }
+
+    /// Counts a client out.
+    pub fn leave(&self) {
+        self.clients.fetch_sub(1, Relaxed);
+    }
+
+    /// Connected clients.
+    pub fn clients(&self) -> u64 {
+        self.clients.load(Relaxed)
+    }
+
+    /// True once the server stops.
+    #[inline]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+}

@@ -1,0 +1,292 @@
+//! Starting and stopping: from a configuration to running workers, and from a signal to a clean end.
+
+use crate::command::Table;
+use crate::config::{Config, IoEngine, Loaded, LogLevel};
+use crate::logging::{self, Level};
+use crate::mail::Mailbox;
+use crate::session::Peer;
+use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
+use crate::stats::WorkerStats;
+use crate::worker::Worker;
+use crate::{accept, commands, notice, os, warning};
+use gimmal_io::{Choice, Epoll, Kind, Options as EngineOptions, Socket, Uring, choose};
+use gimmal_log::Log;
+use gimmal_store::{Keyspace, Options};
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Bytes of log that may be unread before writers wait.
+const LOG_SOFT_LIMIT: usize = 256 << 20;
+/// File descriptors the server needs beside those of its clients.
+const RESERVED_FILES: u64 = 64;
+
+/// The engine all workers use.
+#[derive(Clone)]
+pub enum EngineChoice {
+    /// io_uring.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+/// A running server.
+pub struct Server {
+    /// What the workers share.
+    pub shared: Arc<Shared>,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// Runs a server as the configuration says, until a signal or SHUTDOWN ends it.
+pub fn run(loaded: Loaded) -> io::Result<()> {
+    let config = &loaded.config;
+    prepare_process(config)?;
+    let (engine, why) = choose_engine(config)?;
+    let sockets = accept::open(config)?;
+    let port = config.port();
+    let pidfile = write_pidfile(config);
+    let server = Server::start(loaded.config.clone(), engine.clone(), sockets)?;
+    announce(&server.shared, &loaded.notes, &why, port);
+    watch_signals(server.shared.clone())?;
+    let ended = server.wait();
+    if let Some(path) = pidfile {
+        remove_quietly(&path);
+    }
+    if let Some(path) = config.unixsocket() {
+        remove_quietly(path);
+    }
+    notice!("Gimmal is now ready to exit, bye bye...");
+    ended
+}
+
+fn remove_quietly(path: &str) {
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warning!("Removing {path}: {error}");
+    }
+}
+
+impl Server {
+    /// Starts the workers; returns when all of them serve.
+    pub fn start(config: Config, engine: EngineChoice, sockets: Vec<(Socket, Peer)>) -> io::Result<Server> {
+        let workers = worker_count(&config);
+        let shared = Arc::new(shared(config, workers, &engine)?);
+        let (ready, all_ready) = channel();
+        let mut sockets = Some(sockets);
+        let mut threads = Vec::new();
+        for id in 0..workers {
+            let (shared, engine, ready) = (shared.clone(), engine.clone(), ready.clone());
+            let sockets = sockets.take().unwrap_or_default();
+            let body = move || work(id, shared, engine, sockets, ready);
+            threads.push(std::thread::Builder::new().name(format!("worker {id}")).spawn(body)?);
+        }
+        drop(ready);
+        for _ in 0..workers {
+            if let Ok(Err(error)) = all_ready.recv() {
+                shared.stop();
+                return Err(error);
+            }
+        }
+        Ok(Server { shared, workers: threads })
+    }
+
+    /// Waits for the end of all workers; the first error counts.
+    pub fn wait(self) -> io::Result<()> {
+        let mut first = Ok(());
+        for worker in self.workers {
+            let ended = worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            if first.is_ok() {
+                first = ended;
+            }
+        }
+        first
+    }
+}
+
+/// One worker's thread. The engine is made here, since a ring belongs to the thread that made it.
+fn work(
+    id: usize,
+    shared: Arc<Shared>,
+    engine: EngineChoice,
+    sockets: Vec<(Socket, Peer)>,
+    ready: Sender<io::Result<()>>,
+) -> io::Result<()> {
+    macro_rules! serve {
+        ($engine:expr) => {
+            match $engine.and_then(|engine| {
+                let mut worker = Worker::new(id, engine, shared.clone());
+                worker.listen(sockets)?;
+                Ok(worker)
+            }) {
+                Err(error) => {
+                    // The starter reports it; if it is gone, so is the server.
+                    let _gone = ready.send(Err(error));
+                    Ok(())
+                }
+                Ok(worker) => {
+                    let _gone = ready.send(Ok(()));
+                    drop(ready);
+                    let ended = worker.run();
+                    if let Err(error) = &ended {
+                        warning!("Worker {id} cannot go on: {error}");
+                        shared.stop();
+                    }
+                    ended
+                }
+            }
+        };
+    }
+    match engine {
+        EngineChoice::Uring => serve!(Uring::new(EngineOptions::default().uring)),
+        EngineChoice::Epoll => serve!(Epoll::new()),
+    }
+}
+
+fn worker_count(config: &Config) -> usize {
+    match config.workers() {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    }
+}
+
+fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Result<Shared> {
+    let commands: &'static Table = Box::leak(Box::new(commands::table()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let seed = (random()?, random()?);
+    let keyspace = Keyspace::new(Options {
+        shards: config.shards(),
+        databases: config.databases(),
+        participants: workers + 1,
+        seed,
+    });
+    let log = Log::new(workers, LOG_SOFT_LIMIT);
+    Ok(Shared {
+        keyspace,
+        log,
+        commands,
+        mail: (0..workers).map(|_| Mailbox::default()).collect(),
+        stats: (0..workers).map(|_| Arc::new(WorkerStats::new(commands.ids()))).collect(),
+        identity: identity(&config, engine)?,
+        settings: Settings::new(config),
+        slowlog: Mutex::default(),
+        errors: Mutex::default(),
+        pause: Pause::default(),
+        lifecycle: Lifecycle::default(),
+        debug: DebugSwitches::default(),
+        spin_on_locks: workers < cores,
+    })
+}
+
+fn identity(config: &Config, engine: &EngineChoice) -> io::Result<Identity> {
+    Ok(Identity {
+        run_id: random_hex()?,
+        replication_id: random_hex()?,
+        started_ms: crate::now_ms(),
+        executable: std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default(),
+        config_file: config.file().map(|path| path.display().to_string()).unwrap_or_default(),
+        engine: match engine {
+            EngineChoice::Uring => "uring",
+            EngineChoice::Epoll => "epoll",
+        },
+        startup_bytes: os::rss_bytes(),
+    })
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(format!("no random numbers: {error}")))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn random_hex() -> io::Result<String> {
+    Ok(format!("{:016x}{:016x}{:08x}", random()?, random()?, random()? >> 32))
+}
+
+/// Working directory, background, log, limits: what must stand before any thread is started.
+fn prepare_process(config: &Config) -> io::Result<()> {
+    let dir = config.dir();
+    std::env::set_current_dir(dir)
+        .map_err(|error| io::Error::new(error.kind(), format!("Can't chdir to '{}': {error}", dir.display())))?;
+    if config.daemonize() {
+        os::daemonize()?;
+    }
+    logging::configure(level(config.loglevel()), config.logfile());
+    os::disable_huge_pages();
+    let wanted = config.maxclients() + RESERVED_FILES;
+    let files = os::raise_file_limit(wanted)?;
+    if files < wanted {
+        warning!(
+            "maxclients is {} but only {files} files may be open: connections beyond that are refused. \
+             Raise the limit ('ulimit -n {wanted}') or lower maxclients.",
+            config.maxclients()
+        );
+    }
+    Ok(())
+}
+
+/// The directive's level as the log's.
+pub fn level(level: LogLevel) -> Level {
+    match level {
+        LogLevel::Debug => Level::Debug,
+        LogLevel::Verbose => Level::Verbose,
+        LogLevel::Notice => Level::Notice,
+        LogLevel::Warning => Level::Warning,
+        LogLevel::Nothing => Level::Nothing,
+    }
+}
+
+/// The engine, and why it is this one.
+fn choose_engine(config: &Config) -> io::Result<(EngineChoice, String)> {
+    let choice = match config.io_engine() {
+        IoEngine::Auto => Choice::Auto,
+        IoEngine::Uring => Choice::Uring,
+        IoEngine::Epoll => Choice::Epoll,
+    };
+    let decision = choose(choice, &EngineOptions::default())
+        .map_err(|why| io::Error::other(format!("io-engine uring cannot work here: {why}")))?;
+    let engine = match decision.kind {
+        Kind::Uring => EngineChoice::Uring,
+        Kind::Epoll => EngineChoice::Epoll,
+    };
+    Ok((engine, decision.why))
+}
+
+fn write_pidfile(config: &Config) -> Option<String> {
+    let path = config.pidfile()?;
+    match std::fs::write(path, format!("{}\n", std::process::id())) {
+        Ok(()) => Some(path.to_string()),
+        Err(error) => {
+            warning!("Failed to write PID file {path}: {error}");
+            None
+        }
+    }
+}
+
+fn announce(shared: &Shared, notes: &[String], why: &str, port: u16) {
+    notice!("Gimmal {} (Redis 7.2 compatible), pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    notes.iter().for_each(|note| notice!("{note}"));
+    let line = format!("I/O engine: {} ({why})", shared.identity.engine);
+    notice!("{line}");
+    notice!("Workers: {}, shards: {}", shared.mail.len(), shared.keyspace.shards());
+    notice!("Ready to accept connections on port {port}");
+}
+
+/// SIGTERM and SIGINT stop the server; a second one ends the process at once.
+fn watch_signals(shared: Arc<Shared>) -> io::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+    let body = move || {
+        for signal in signals.forever() {
+            if shared.lifecycle.is_stopping() {
+                std::process::exit(1);
+            }
+            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            warning!("Received {name} scheduling shutdown...");
+            shared.stop();
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(body)?;
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! What the server counts. Each worker writes its own padded block; INFO sums them.
+//!
+//! A counter has one writer, so `add` is a load and a store: no locked instruction on the data path. RESETSTAT may lose
+//! an increment that is under way, as it may in any server that counts.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// A count with one writing thread.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`; only the owning worker calls this.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Sets the value.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    /// Raises the value to at least `n`.
+    #[inline]
+    pub fn raise(&self, n: u64) {
+        if n > self.0.load(Relaxed) {
+            self.set(n);
+        }
+    }
+
+    /// The value.
+    pub fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One worker's counters.
+#[repr(align(128))]
+#[derive(Debug)]
+pub struct WorkerStats {
+    /// Open connections.
+    pub connections: Counter,
+    /// Accepted connections.
+    pub accepted: Counter,
+    /// Connections refused for maxclients or protected mode.
+    pub rejected: Counter,
+    /// Commands carried out.
+    pub commands: Counter,
+    /// Lookups that found a key.
+    pub keyspace_hits: Counter,
+    /// Lookups that did not.
+    pub keyspace_misses: Counter,
+    /// Keys removed because their time had come.
+    pub expired_keys: Counter,
+    /// Changes of the data set.
+    pub dirty: Counter,
+    /// Bytes received.
+    pub received_bytes: Counter,
+    /// Bytes handed to the engine.
+    pub sent_bytes: Counter,
+    /// Error replies.
+    pub errors: Counter,
+    /// Connections closed for reading too slowly.
+    pub output_limit_closes: Counter,
+    /// Connections closed for sending too much.
+    pub query_limit_closes: Counter,
+    /// Times a connection was parked because a lock was taken.
+    pub parks: Counter,
+    /// Connections moved to another worker.
+    pub moved: Counter,
+    /// Passes of the loop.
+    pub passes: Counter,
+    /// Longest recent pass, in µs; the rebalancer's measure, halved at each tick.
+    pub pass_us: Counter,
+    /// Most thread CPU time that one command took, in µs, while `command-cpu-tracking` is on.
+    pub command_cpu_max_us: Counter,
+    /// Nanoseconds spent in active expiry.
+    pub expire_ns: Counter,
+    /// Bytes of queries waiting on this worker's connections.
+    pub query_bytes: Counter,
+    /// Bytes of replies waiting on this worker's connections.
+    pub output_bytes: Counter,
+    /// Engine counters, copied at each tick.
+    pub engine: [Counter; ENGINE_COUNTERS.len()],
+    commands_by_id: Box<[CommandStats]>,
+}
+
+/// Names of the engine counters in `INFO io`, in the order of [`WorkerStats::engine`].
+pub const ENGINE_COUNTERS: [&str; 11] = [
+    "enters",
+    "sqes",
+    "cqes",
+    "sends",
+    "short_sends",
+    "receives",
+    "enobufs",
+    "rearms",
+    "cq_overflow",
+    "accepts",
+    "wakes",
+];
+
+/// One command's counters on one worker.
+#[derive(Debug, Default)]
+pub struct CommandStats {
+    /// Times it was carried out.
+    pub calls: Counter,
+    /// Nanoseconds it took in all.
+    pub nanos: Counter,
+    /// Times it was refused before it ran.
+    pub rejected: Counter,
+    /// Times it answered an error.
+    pub failed: Counter,
+    histogram: OnceLock<Box<Histogram>>,
+}
+
+/// Durations in log-linear buckets: 8 per power of two of nanoseconds.
+#[derive(Debug)]
+pub struct Histogram([AtomicU32; 8 * 48]);
+
+impl WorkerStats {
+    /// Counters for this many commands.
+    pub fn new(commands: usize) -> WorkerStats {
+        WorkerStats {
+            connections: Counter::default(),
+            accepted: Counter::default(),
+            rejected: Counter::default(),
+            commands: Counter::default(),
+            keyspace_hits: Counter::default(),
+            keyspace_misses: Counter::default(),
+            expired_keys: Counter::default(),
+            dirty: Counter::default(),
+            received_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
+            errors: Counter::default(),
+            output_limit_closes: Counter::default(),
+            query_limit_closes: Counter::default(),
+            parks: Counter::default(),
+            moved: Counter::default(),
+            passes: Counter::default(),
+            pass_us: Counter::default(),
+            command_cpu_max_us: Counter::default(),
+            expire_ns: Counter::default(),
+            query_bytes: Counter::default(),
+            output_bytes: Counter::default(),
+            engine: Default::default(),
+            commands_by_id: (0..commands).map(|_| CommandStats::default()).collect(),
+        }
+    }
+
+    /// The counters of one command.
+    #[inline]
+    pub fn command(&self, id: usize) -> &CommandStats {
+        &self.commands_by_id[id]
+    }
+
+    /// Puts to zero what CONFIG RESETSTAT resets.
+    pub fn reset(&self) {
+        let resettable = [
+            &self.accepted,
+            &self.rejected,
+            &self.commands,
+            &self.keyspace_hits,
+            &self.keyspace_misses,
+            &self.expired_keys,
+            &self.received_bytes,
+            &self.sent_bytes,
+            &self.errors,
+            &self.output_limit_closes,
+            &self.query_limit_closes,
+            &self.parks,
+            &self.moved,
+            &self.passes,
+            &self.command_cpu_max_us,
+            &self.expire_ns,
+        ];
+        for counter in resettable {
+            counter.set(0);
+        }
+        for command in &self.commands_by_id {
+            for counter in [&command.calls, &command.nanos, &command.rejected, &command.failed] {
+                counter.set(0);
+            }
+            if let Some(histogram) = command.histogram.get() {
+                histogram.0.iter().for_each(|bucket| bucket.store(0, Relaxed));
+            }
+        }
+    }
+}
+
+impl CommandStats {
+    /// Records one run.
+    #[inline]
+    pub fn ran(&self, nanos: u64) {
+        self.calls.add(1);
+        self.nanos.add(nanos);
+        self.histogram.get_or_init(Histogram::new).record(nanos);
+    }
+
+    /// Adds this command's durations to `sums`, one per bucket.
+    pub fn add_durations(&self, sums: &mut Vec<u64>) {
+        if let Some(histogram) = self.histogram.get() {
+            sums.resize(histogram.0.len(), 0);
+            for (sum, bucket) in sums.iter_mut().zip(&histogram.0) {
+                *sum += u64::from(bucket.load(Relaxed));
+            }
+        }
+    }
+}
+
+impl Histogram {
+    fn new() -> Box<Histogram> {
+        Box::new(Histogram(std::array::from_fn(|_| AtomicU32::new(0))))
+    }
+
+    #[inline]
+    fn record(&self, nanos: u64) {
+        let bucket = &self.0[bucket_of(nanos)];
+        bucket.store(bucket.load(Relaxed).saturating_add(1), Relaxed);
+    }
+}
+
+/// Bucket of a duration: its power of two and the next three bits.
+#[inline]
+fn bucket_of(nanos: u64) -> usize {
+    let n = nanos.clamp(8, (1 << 50) - 1);
+    let power = 63 - n.leading_zeros() as usize;
+    ((power - 3) << 3) + ((n >> (power - 3)) & 7) as usize
+}
+
+/// The largest duration of a bucket, in nanoseconds.
+pub fn bucket_top(bucket: usize) -> u64 {
+    let (power, part) = (bucket / 8 + 3, (bucket % 8) as u64);
+    ((8 + part + 1) << (power - 3)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_lies_within_its_bucket() {
+        for nanos in [8, 9, 15, 16, 17, 1000, 123_456_789, 1 << 40] {
+            let bucket = bucket_of(nanos);
+            assert!(nanos <= bucket_top(bucket), "{nanos}");
+            assert!(bucket == 0 || nanos > bucket_top(bucket - 1), "{nanos}");
+        }
+        assert!(bucket_of(u64::MAX) < 8 * 48);
+    }
+
+    #[test]
+    fn durations_sum_over_workers() {
+        let stats = [CommandStats::default(), CommandStats::default()];
+        stats[0].ran(1000);
+        stats[1].ran(1000);
+        let mut sums = Vec::new();
+        stats.iter().for_each(|s| s.add_durations(&mut sums));
+        assert_eq!(sums[bucket_of(1000)], 2);
+        assert_eq!(sums.iter().sum::<u64>(), 2);
+    }
+}

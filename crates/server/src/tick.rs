@@ -1,0 +1,171 @@
+//! A worker's timers: active expiry, time limits of its connections, the end of a pause, the rebalancer.
+//!
+//! Everything walks in steps: a tick looks at a share of the shards and of the connections and remembers where it stood.
+
+use crate::connection::State as Doing;
+use crate::worker::{Action, State};
+use gimmal_io::ConnId;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Where the walks stand.
+#[derive(Default)]
+pub struct Ticker {
+    last: Option<Instant>,
+    shard: usize,
+    resume: u64,
+    connection: usize,
+    long_passes: u32,
+}
+
+/// Between two ticks.
+const TICK: Duration = Duration::from_millis(100);
+/// Between two slices of active expiry while there is a backlog.
+const EXPIRE_BUDGET: Duration = Duration::from_millis(1);
+/// Keys that one visit of a shard may remove while it holds the lock.
+const EXPIRE_KEYS: usize = 64;
+/// How long a connection lingers after its last reply, at most, in ms.
+const LINGER_MS: i64 = 1000;
+/// How long a client may take to authenticate, in ms.
+const AUTHENTICATE_MS: i64 = 10_000;
+/// Ticks in a row with long passes after which connections are moved away, and how many at a time.
+const LONG_TICKS: u32 = 3;
+const MOVE_AT_ONCE: usize = 16;
+/// A pass this long hurts the other connections of the worker, in µs.
+const LONG_PASS_US: u64 = 1000;
+
+impl Ticker {
+    /// How long until the next tick, at most `most`.
+    pub fn until_next(&self, most: Duration) -> Duration {
+        self.last.map_or(Duration::ZERO, |last| most.saturating_sub(last.elapsed()))
+    }
+}
+
+/// Does what is due. Called once a pass; cheap unless a tick is due.
+pub fn tick(state: &mut State) {
+    let now = Instant::now();
+    if state.ticker.last.is_some_and(|last| now.duration_since(last) < TICK) {
+        return;
+    }
+    state.ticker.last = Some(now);
+    state.local.now_ms = crate::now_ms();
+    state.local.clock = access_clock(state.local.now_ms);
+    expire(state, now);
+    time_limits(state);
+    rebalance(state);
+    memory(state);
+    crate::alloc::collect();
+}
+
+/// The access clock of entries: seconds, 24 bits, as Redis's LRU clock.
+fn access_clock(now_ms: i64) -> u32 {
+    u32::try_from((now_ms / 1000) & 0xff_ffff).expect("24 bits")
+}
+
+/// Removes expired keys of this worker's share of the shards, for at most a millisecond.
+fn expire(state: &mut State, started: Instant) {
+    let shared = state.shared.clone();
+    if shared.debug.no_active_expire.load(Relaxed) || !shared.log.has_room() {
+        return;
+    }
+    let keyspace = &shared.keyspace;
+    let (workers, me) = (shared.mail.len(), state.local.id);
+    let batch = keyspace.gate().enter(me);
+    let volatile: Vec<usize> = (0..keyspace.databases()).filter(|&db| keyspace.volatile_len(&batch, db) > 0).collect();
+    let mine = keyspace.shards().div_ceil(workers);
+    for _ in 0..if volatile.is_empty() { 0 } else { mine } {
+        let shard = state.ticker.shard * workers + me;
+        state.ticker.shard = (state.ticker.shard + 1) % mine;
+        if shard >= keyspace.shards() {
+            continue;
+        }
+        let Some(mut shard) = keyspace.try_lock(&batch, u32::try_from(shard).expect("at most 16384")) else { continue };
+        let now_ms = state.local.now_ms.max(shard.state().last_now_ms);
+        shard.state().last_now_ms = now_ms;
+        for &db in &volatile {
+            if shard.table(db).volatile_len() == 0 {
+                continue;
+            }
+            let mut expired = Vec::new();
+            let mut resume = state.ticker.resume;
+            shard.table(db).expired_slice(now_ms, EXPIRE_KEYS, &mut resume, &mut |key, hash| {
+                expired.push((key.to_vec(), hash));
+            });
+            state.ticker.resume = resume;
+            state.local.stats.expired_keys.add(expired.len() as u64);
+            for (key, hash) in expired {
+                if state.local.log_active {
+                    let lsn = state.local.append(db, &[b"DEL", &key]);
+                    shard.state().stamp(db, hash, lsn);
+                }
+            }
+        }
+        drop(shard);
+        if started.elapsed() > EXPIRE_BUDGET {
+            break;
+        }
+    }
+    state.local.stats.expire_ns.add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// Looks at a tenth of the connections, so at each about once a second.
+fn time_limits(state: &mut State) {
+    let slots = state.connections.slots();
+    let timeout_ms = state.local.config.timeout().saturating_mul(1000);
+    let now = state.local.now_ms;
+    for _ in 0..(slots / 10 + 1).min(slots) {
+        let index = state.ticker.connection % slots;
+        state.ticker.connection = index + 1;
+        let Some((id, c)) = state.connections.at(index) else { continue };
+        let idle_ms = now - c.session.active_ms;
+        let over = match c.state {
+            Doing::Lingering => now - c.since_ms > LINGER_MS,
+            Doing::Open if !c.session.authenticated => now - c.session.created_ms > AUTHENTICATE_MS,
+            Doing::Open => timeout_ms > 0 && idle_ms > timeout_ms && c.sending == 0,
+            _ => false,
+        };
+        let limits = c.marks.paused;
+        if over {
+            state.close(id);
+        } else if limits && let Some(mut c) = state.connections.lift(id) {
+            state.enforce_limits(id, &mut c);
+            state.connections.put_back(id, c);
+        }
+    }
+}
+
+/// Moves quiet connections away from a worker whose passes stay long to the one whose passes are shortest.
+fn rebalance(state: &mut State) {
+    let shared = state.shared.clone();
+    let me = state.local.id;
+    let my_pass = state.local.stats.pass_us.value();
+    state.local.stats.pass_us.set(my_pass / 2);
+    state.ticker.long_passes = if my_pass > LONG_PASS_US { state.ticker.long_passes + 1 } else { 0 };
+    if shared.mail.len() == 1 || state.ticker.long_passes < LONG_TICKS || state.connections.len() < 2 {
+        return;
+    }
+    let shortest = (0..shared.mail.len()).min_by_key(|&w| shared.stats[w].pass_us.value()).expect("there are workers");
+    if shortest == me || shared.stats[shortest].pass_us.value() * 2 > my_pass {
+        return;
+    }
+    let to = u16::try_from(shortest).expect("at most 1024 workers");
+    let quiet: Vec<ConnId> =
+        state.connections.iter().filter(|(_, c)| c.is_quiescent()).map(|(id, _)| id).take(MOVE_AT_ONCE).collect();
+    for id in quiet {
+        if let Some(c) = state.connections.find(id) {
+            c.state = Doing::Moving(to);
+            state.actions.push(Action::Detach(id));
+        }
+    }
+}
+
+/// Publishes what the connections hold, for INFO.
+fn memory(state: &mut State) {
+    let (mut query, mut output) = (0, 0);
+    for (_, c) in state.connections.iter() {
+        query += c.query.capacity() as u64;
+        output += (c.pending_bytes()) as u64;
+    }
+    state.local.stats.query_bytes.set(query);
+    state.local.stats.output_bytes.set(output);
+}

@@ -1,0 +1,477 @@
+//! A worker: one thread with its engine, its connections and its timers. The only event loop of the server.
+//!
+//! A pass: wait (which submits what the last pass queued), take completions and run the commands that arrived, run what
+//! was left over, send the replies, read mail, tick. Commands run between entering and leaving the gate; nothing in a
+//! pass waits for a lock. Between two connections the worker steps out of the gate if another one wants to close it.
+//!
+//! [`State`] is all of a worker but its engine, so that it is compiled once for the three engines; what it wants of the
+//! engine while a completion is borrowed from it goes through `actions`.
+
+use crate::config::Config;
+use crate::connection::{Connection, Connections, State as Doing};
+use crate::mail::Message;
+use crate::serve::Scratch;
+use crate::session::Peer;
+use crate::shared::Shared;
+use crate::stats::WorkerStats;
+use crate::{accept, tick};
+use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
+use gimmal_log::record::Record;
+use gimmal_log::{Appender, Lsn};
+use gimmal_store::{Batch, NewValue};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A worker and its engine.
+pub struct Worker<E> {
+    engine: E,
+    state: State,
+}
+
+/// All of a worker but its engine.
+pub struct State {
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+    /// What commands need of this worker.
+    pub local: Local,
+    /// Its connections.
+    pub connections: Connections,
+    /// Connections with more commands to run.
+    pub ready: VecDeque<ConnId>,
+    /// Connections with replies to send.
+    pub dirty: Vec<ConnId>,
+    /// Connections whose replies wait for the log, or whose commands wait for the end of a pause.
+    pub holding: Vec<ConnId>,
+    /// What the engine is to do.
+    pub actions: Vec<Action>,
+    /// Buffers of sent replies, to be used again; the last one used is the warmest.
+    pub spare: Vec<Output>,
+    /// Scratch space of the parser.
+    pub scratch: Scratch,
+    /// Where the walks of the timers stand.
+    pub ticker: tick::Ticker,
+    /// Listeners of this worker; only the first one has any.
+    pub listeners: Vec<(ListenerId, Peer)>,
+}
+
+/// What the engine is to do once no completion is borrowed from it.
+pub enum Action {
+    /// Start serving a socket.
+    Attach(ConnId, Socket),
+    /// Stop receiving.
+    Pause(ConnId),
+    /// Receive again.
+    Resume(ConnId),
+    /// Shut the write side.
+    Shutdown(ConnId),
+    /// Close.
+    Close(ConnId),
+    /// Give the socket back.
+    Detach(ConnId),
+}
+
+/// What commands need of their worker.
+pub struct Local {
+    /// Its number.
+    pub id: usize,
+    /// Its counters.
+    pub stats: Arc<WorkerStats>,
+    /// The configuration this pass works with.
+    pub config: Arc<Config>,
+    config_version: u64,
+    /// The time of this pass, in ms; under a lock never before the shard's last.
+    pub now_ms: i64,
+    /// The access clock, 24 bits.
+    pub clock: u32,
+    /// Something reads the log.
+    pub log_active: bool,
+    /// Writes up to here may be shown.
+    pub released: Lsn,
+    /// Gates that are closed for all clients; see `command::gate`.
+    pub gates: u32,
+    /// Threshold of the slow log, in µs; negative: off.
+    pub slower_than_us: i64,
+    /// Length of the slow log.
+    pub slowlog_max_len: usize,
+    /// The gate is closed for the command that runs: its locks cannot fail.
+    pub exclusive: bool,
+    /// The connection whose command runs.
+    pub conn: ConnId,
+    /// Random numbers.
+    pub random: Random,
+    appender: Appender,
+    record: Record,
+    timer: quanta::Clock,
+    lap: u64,
+}
+
+/// Longest sleep: timers run ten times a second.
+const TICK: Duration = Duration::from_millis(100);
+
+impl<E: Engine> Worker<E> {
+    /// A worker on its own thread, with the engine that was made there.
+    pub fn new(id: usize, engine: E, shared: Arc<Shared>) -> Worker<E> {
+        let config = shared.settings.current();
+        let timer = quanta::Clock::new();
+        let local = Local {
+            id,
+            stats: shared.stats[id].clone(),
+            config,
+            config_version: 0,
+            now_ms: crate::now_ms(),
+            clock: 0,
+            log_active: false,
+            released: 0,
+            gates: 0,
+            slower_than_us: -1,
+            slowlog_max_len: 0,
+            exclusive: false,
+            conn: ConnId { index: 0, generation: 0 },
+            random: Random::seeded(),
+            appender: shared.log.appender(id),
+            record: Record::new(),
+            lap: timer.raw(),
+            timer,
+        };
+        let state = State {
+            shared,
+            local,
+            connections: Connections::default(),
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            holding: Vec::new(),
+            actions: Vec::new(),
+            spare: Vec::new(),
+            scratch: Scratch::default(),
+            ticker: tick::Ticker::default(),
+            listeners: Vec::new(),
+        };
+        Worker { engine, state }
+    }
+
+    /// Listens on these sockets; only the first worker does.
+    pub fn listen(&mut self, sockets: Vec<(Socket, Peer)>) -> io::Result<()> {
+        for (id, (socket, peer)) in (0..).zip(sockets) {
+            self.engine.listen(id, socket)?;
+            self.state.listeners.push((id, peer));
+        }
+        Ok(())
+    }
+
+    /// Serves until the server stops.
+    pub fn run(mut self) -> io::Result<()> {
+        let shared = self.state.shared.clone();
+        let gate = shared.keyspace.gate();
+        let me = self.state.local.id;
+        shared.mail[me].set_waker(self.engine.waker());
+        while !shared.lifecycle.is_stopping() {
+            let timeout = self.sleep_for();
+            self.engine.wait(Some(timeout))?;
+            shared.mail[me].awake();
+            let mut batch = gate.enter(me);
+            self.state.begin_pass();
+            self.complete(&mut batch);
+            self.state.run_ready(&mut batch);
+            self.state.release_held();
+            self.flush();
+            drop(batch);
+            shared.keyspace.collect(me);
+            self.state.read_mail();
+            self.act();
+            tick::tick(&mut self.state);
+            self.act();
+            self.state.end_pass(self.engine.counters());
+        }
+        self.close_all()
+    }
+
+    /// How long the engine may wait: not at all while there is work, else until the next tick.
+    fn sleep_for(&mut self) -> Duration {
+        let state = &mut self.state;
+        if !state.ready.is_empty() || !state.dirty.is_empty() || !state.shared.mail[state.local.id].may_sleep() {
+            return Duration::ZERO;
+        }
+        state.ticker.until_next(TICK)
+    }
+
+    /// Takes what the engine completed, and runs the commands that arrived.
+    fn complete<'k>(&mut self, batch: &mut Batch<'k>) {
+        let Worker { engine, state } = self;
+        while let Some(completion) = engine.next() {
+            match completion {
+                Completion::Received { conn, data } => state.received(conn, data, batch),
+                Completion::ReceiveEnded { conn, .. } => state.peer_closed(conn),
+                Completion::Sent { conn, output, result } => state.sent(conn, output, result),
+                Completion::Accepted { listener, socket } => accept::accepted(state, listener, socket),
+                Completion::AcceptFailed { error, .. } => accept::failed(&error),
+                Completion::Closed { conn } => state.forget(conn),
+                Completion::Detached { conn, socket } => state.detached(conn, socket),
+                Completion::Woken => {}
+            }
+            state.step_aside(batch);
+        }
+        self.act();
+    }
+
+    /// Sends the replies of this pass: one send for each connection that has some and none in flight.
+    fn flush(&mut self) {
+        let Worker { engine, state } = self;
+        let mut dirty = std::mem::take(&mut state.dirty);
+        for conn in dirty.drain(..) {
+            let Some(output) = state.to_send(conn) else { continue };
+            if let Some((output, result)) = engine.send(conn, output) {
+                state.sent(conn, output, result);
+            }
+        }
+        // A finished send may have marked its connection again; those keep their place in the new list.
+        if state.dirty.is_empty() {
+            state.dirty = dirty;
+        }
+        self.act();
+    }
+
+    /// Does what was put off while completions were borrowed from the engine.
+    fn act(&mut self) {
+        let Worker { engine, state } = self;
+        for action in std::mem::take(&mut state.actions) {
+            match action {
+                Action::Attach(conn, socket) => {
+                    if let Err(error) = engine.attach(conn, socket) {
+                        crate::warning!("Cannot serve a new connection: {error}");
+                        state.forget(conn);
+                    }
+                }
+                Action::Pause(conn) => engine.pause(conn),
+                Action::Resume(conn) => engine.resume(conn),
+                Action::Shutdown(conn) => engine.shutdown_write(conn),
+                Action::Close(conn) => engine.close(conn),
+                Action::Detach(conn) => engine.detach(conn),
+            }
+        }
+    }
+
+    /// The server stops: replies that may be sent are sent, then every connection is closed.
+    fn close_all(mut self) -> io::Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        for (id, _) in std::mem::take(&mut self.state.listeners) {
+            self.engine.unlisten(id);
+        }
+        self.flush();
+        let started = std::time::Instant::now();
+        let open: Vec<ConnId> = self.state.connections.iter().map(|(id, _)| id).collect();
+        for conn in &open {
+            let sending = self.state.connections.find(*conn).is_some_and(|c| c.sending > 0);
+            if !sending {
+                self.state.close(*conn);
+            }
+        }
+        self.act();
+        while !self.state.connections.is_empty() && started.elapsed() < PATIENCE {
+            self.engine.wait(Some(Duration::from_millis(10)))?;
+            while let Some(completion) = self.engine.next() {
+                match completion {
+                    Completion::Sent { conn, .. } => self.state.close(conn),
+                    Completion::Closed { conn } => self.state.forget(conn),
+                    _ => {}
+                }
+            }
+            self.act();
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Looks at clock, configuration, log and pause, once for the whole pass.
+    fn begin_pass(&mut self) {
+        let local = &mut self.local;
+        local.now_ms = crate::now_ms();
+        local.lap = local.timer.raw();
+        local.log_active = self.shared.log.is_active();
+        local.released = if local.log_active { self.shared.log.released() } else { Lsn::MAX };
+        let version = self.shared.settings.version();
+        if version != local.config_version {
+            local.config_version = version;
+            local.adopt(self.shared.settings.current());
+        }
+        local.gates = match self.shared.pause.at(local.now_ms) {
+            None => 0,
+            Some(false) => crate::command::gate::PAUSED_WRITES,
+            Some(true) => crate::command::gate::PAUSED_ALL,
+        };
+    }
+
+    fn end_pass(&mut self, counters: gimmal_io::Counters) {
+        let stats = &self.local.stats;
+        stats.passes.add(1);
+        let values = [
+            counters.enters,
+            counters.sqes,
+            counters.cqes,
+            counters.sends,
+            counters.short_sends,
+            counters.receives,
+            counters.enobufs,
+            counters.rearms,
+            counters.cq_overflow,
+            counters.accepts,
+            counters.wakes,
+        ];
+        for (counter, value) in stats.engine.iter().zip(values) {
+            counter.set(value);
+        }
+    }
+
+    /// Steps out of the gate and in again if another worker wants it closed.
+    #[inline]
+    pub fn step_aside<'k>(&mut self, batch: &mut Batch<'k>) {
+        if self.shared.keyspace.gate().is_closing() {
+            batch.renew();
+            self.begin_pass();
+        }
+    }
+
+    fn read_mail(&mut self) {
+        while let Some(message) = self.shared.mail[self.local.id].take() {
+            match message {
+                Message::Adopt(socket, peer) => accept::adopt(self, socket, peer),
+                Message::Move(socket, connection) => self.arrive(socket, connection),
+                Message::Ask(gather) => crate::commands::client::answer(self, &gather),
+                Message::Answered(gather) => crate::commands::client::answered(self, &gather),
+                Message::Look => {}
+            }
+        }
+    }
+
+    /// A connection moved here from another worker.
+    fn arrive(&mut self, socket: Socket, connection: Box<Connection>) {
+        let id = self.connections.insert(connection);
+        self.local.stats.connections.add(1);
+        self.actions.push(Action::Attach(id, socket));
+        if self.connections.find(id).is_some_and(|c| c.query_bytes() > 0) {
+            self.mark_ready(id);
+        }
+    }
+
+    /// A connection that was to move has let go of its socket.
+    fn detached(&mut self, id: ConnId, socket: Socket) {
+        let Some(mut connection) = self.connections.remove(id) else { return };
+        let Doing::Moving(to) = connection.state else { return };
+        connection.state = Doing::Open;
+        connection.marks = Default::default();
+        self.local.stats.connections.set(self.connections.len() as u64);
+        self.local.stats.moved.add(1);
+        self.shared.mail[to as usize].post(Message::Move(socket, connection));
+    }
+
+    /// Starts closing a connection: nothing more is run or sent.
+    pub fn close(&mut self, id: ConnId) {
+        if let Some(connection) = self.connections.find(id)
+            && connection.state != Doing::Closing
+        {
+            connection.state = Doing::Closing;
+            connection.aside = None;
+            self.actions.push(Action::Close(id));
+        }
+    }
+
+    /// The engine is through with a connection.
+    fn forget(&mut self, id: ConnId) {
+        if self.connections.remove(id).is_some() {
+            self.shared.lifecycle.leave();
+            self.local.stats.connections.set(self.connections.len() as u64);
+        }
+    }
+}
+
+impl Local {
+    /// Nanoseconds since the last call or the start of the pass: what one command took.
+    #[inline]
+    pub fn lap_ns(&mut self) -> u64 {
+        let now = self.timer.raw();
+        let nanos = self.timer.delta_as_nanos(self.lap, now);
+        self.lap = now;
+        nanos
+    }
+
+    /// A raw reading of the timer, for `raw_ns_since`.
+    #[inline]
+    pub fn now_raw(&self) -> u64 {
+        self.lap
+    }
+
+    /// Nanoseconds from a raw reading to the end of the last command.
+    #[inline]
+    pub fn raw_ns_since(&self, raw: u64) -> u64 {
+        self.timer.delta_as_nanos(raw, self.lap)
+    }
+
+    fn adopt(&mut self, config: Arc<Config>) {
+        self.slower_than_us = config.slowlog_log_slower_than();
+        self.slowlog_max_len = config.slowlog_max_len();
+        self.config = config;
+    }
+
+    /// Appends one command as a record of database `db`; returns the position behind it.
+    pub fn append(&mut self, db: usize, command: &[&[u8]]) -> Lsn {
+        self.append_with(db, |record, db| {
+            record.command(db, command);
+        })
+    }
+
+    /// Appends a command of which one argument is `value`; a large one is referenced, not copied.
+    pub fn append_value(&mut self, db: usize, before: &[&[u8]], value: &NewValue<'_>, after: &[&[u8]]) -> Lsn {
+        self.append_with(db, |record, db| {
+            record.begin_command(db, before.len() + 1 + after.len());
+            for arg in before {
+                record.arg(arg);
+            }
+            value_arg(record, value);
+            for arg in after {
+                record.arg(arg);
+            }
+        })
+    }
+
+    /// Appends what `write` puts into a record of database `db`.
+    pub fn append_with(&mut self, db: usize, write: impl FnOnce(&mut Record, u32)) -> Lsn {
+        self.record.clear();
+        write(&mut self.record, u32::try_from(db).expect("there are fewer than 2^32 databases"));
+        self.record.finish();
+        self.appender.append_record(&self.record)
+    }
+}
+
+/// Adds a value as an argument; a large one is referenced, not copied.
+pub fn value_arg(record: &mut Record, value: &NewValue<'_>) {
+    match value {
+        NewValue::Int(n) => record.arg(itoa::Buffer::new().format(*n).as_bytes()),
+        NewValue::Bytes(bytes) => record.arg(bytes),
+        NewValue::Rope(rope) => {
+            let extents = rope.extents().map(|extent| (extent.clone(), 0..extent.len()));
+            record.shared_arg_of(rope.len(), extents)
+        }
+    };
+}
+
+/// A small fast generator (splitmix64), seeded by the operating system: for sampling and RANDOMKEY, not for secrets.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    fn seeded() -> Random {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).expect("the operating system gives random bytes");
+        Random(u64::from_le_bytes(seed))
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
