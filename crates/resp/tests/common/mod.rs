@@ -1,5 +1,8 @@
 //! A connection that does what the parser asks of its caller, and nothing cleverer: the model for the tests.
 
+// Each test uses a part of this.
+#![allow(dead_code)]
+
 use gimmal_resp::{Limits, Next, Parser, ProtocolError, Span};
 
 pub type Command = Vec<Vec<u8>>;
