@@ -81,7 +81,8 @@ impl Epoll {
         let waker = Waker::new()?;
         let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
         let token = Token::new(0, 0, WAKER).0;
-        os::epoll_control(poll.as_fd(), libc::EPOLL_CTL_ADD, waker.event(), edge, token)?;
+        let event = waker.event().expect("a kernel waker has an eventfd");
+        os::epoll_control(poll.as_fd(), libc::EPOLL_CTL_ADD, event, edge, token)?;
         Ok(Epoll {
             poll,
             connections: Table::new(),

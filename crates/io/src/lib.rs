@@ -29,6 +29,7 @@ mod epoll;
 #[allow(unsafe_code)]
 mod os;
 mod output;
+mod sim;
 mod socket;
 mod table;
 #[allow(unsafe_code)]
@@ -42,6 +43,7 @@ use std::time::Duration;
 pub use choose::{Choice, Decision, Kind, Options, choose};
 pub use epoll::Epoll;
 pub use output::{Chunk, Output};
+pub use sim::{Faults, SimClient, SimEngine, SimNet, SimSocket};
 pub use socket::Socket;
 pub use uring::{TaskRun, Uring, UringFeatures, UringOptions, probe};
 pub use waker::Waker;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use crate::sim::SimSocket;
+
 /// A connected or listening socket, owned.
 #[derive(Debug)]
 pub struct Socket(pub(crate) Kind);
@@ -10,6 +12,7 @@ pub struct Socket(pub(crate) Kind);
 #[derive(Debug)]
 pub(crate) enum Kind {
     Fd(OwnedFd),
+    Sim(SimSocket),
 }
 
 impl Socket {
@@ -18,6 +21,7 @@ impl Socket {
     pub fn raw_fd(&self) -> Option<RawFd> {
         match &self.0 {
             Kind::Fd(fd) => Some(fd.as_raw_fd()),
+            Kind::Sim(_) => None,
         }
     }
 
@@ -25,6 +29,15 @@ impl Socket {
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         match self.0 {
             Kind::Fd(fd) => Ok(fd),
+            Kind::Sim(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "a simulated socket has no descriptor")),
+        }
+    }
+
+    /// The simulated end; `InvalidInput` if the socket is the kernel's.
+    pub(crate) fn into_sim(self) -> io::Result<SimSocket> {
+        match self.0 {
+            Kind::Sim(socket) => Ok(socket),
+            Kind::Fd(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "the simulation has no kernel sockets")),
         }
     }
 }

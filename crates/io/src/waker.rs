@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::os;
+use crate::sim::SimNet;
 
 /// Wakes one engine. Clones wake the same one; it may outlive the engine.
 #[derive(Clone, Debug)]
@@ -19,23 +20,44 @@ pub struct Waker(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     pending: AtomicBool,
-    event: OwnedFd,
+    signal: Signal,
+}
+
+#[derive(Debug)]
+enum Signal {
+    Event(OwnedFd),
+    Sim(Arc<SimNet>),
 }
 
 impl Waker {
     pub(crate) fn new() -> io::Result<Waker> {
-        Ok(Waker(Arc::new(Inner { pending: AtomicBool::new(false), event: os::eventfd()? })))
+        Ok(Waker::with(Signal::Event(os::eventfd()?)))
+    }
+
+    pub(crate) fn simulated(net: Arc<SimNet>) -> Waker {
+        Waker::with(Signal::Sim(net))
+    }
+
+    fn with(signal: Signal) -> Waker {
+        Waker(Arc::new(Inner { pending: AtomicBool::new(false), signal }))
     }
 
     /// Makes the engine's current or next `wait` return and report `Woken`.
     pub fn wake(&self) {
         if !self.0.pending.swap(true, Ordering::AcqRel) {
-            os::eventfd_write(self.0.event.as_fd());
+            match &self.0.signal {
+                Signal::Event(event) => os::eventfd_write(event.as_fd()),
+                Signal::Sim(net) => net.poke(),
+            }
         }
     }
 
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.0.event.as_fd()
+    /// What the kernel's engines watch; `None` if this one is simulated.
+    pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.signal {
+            Signal::Event(event) => Some(event.as_fd()),
+            Signal::Sim(_) => None,
+        }
     }
 
     /// Clears the flag and tells whether it was set.

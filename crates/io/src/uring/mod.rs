@@ -518,7 +518,7 @@ impl Uring {
     /// A multishot poll is edge-triggered, as the waker needs it.
     fn arm_waker(&mut self) {
         self.waker_armed = true;
-        let fd = Fd(self.waker.event().as_raw_fd());
+        let fd = Fd(self.waker.event().expect("a kernel waker has an eventfd").as_raw_fd());
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build();
         self.push(entry.user_data(Token::new(0, 0, WAKE).0));
     }

@@ -1,46 +1,102 @@
 //! What the conformance tests run in: an engine, peers on the other end, and a small server that drives the engine and
 //! checks its promises at every step (each output back exactly once, nothing after `Closed`, no two ends).
 
+#![allow(dead_code, reason = "each test binary uses its part of this")]
+
+pub mod os;
+
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gimmal_io::{Completion, ConnId, Engine, Epoll, Output, Socket, TaskRun, Uring, UringOptions};
+use gimmal_io::{
+    Completion, ConnId, Engine, Epoll, Faults, Output, SimClient, SimEngine, SimNet, Socket, TaskRun, Uring, UringOptions,
+};
 
 /// How long anything may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An engine and how to get connections for it.
+/// A kind of engine, and of connections that go with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum World {
+pub enum Kind {
     Epoll,
+    /// AF_UNIX sockets with the smallest send buffers. (On TCP those only wait for delayed acknowledgements.)
+    EpollUnix,
     Uring,
     UringDefer,
-    /// The smallest rings and buffers that can work at all.
+    /// The smallest rings and receive buffers that can work at all.
     UringHostile,
+    UringDeferHostile,
+    /// The smallest of everything, on AF_UNIX.
+    UringUnix,
     UringSyncSend,
+    Sim,
+    SimHostile,
+}
+
+/// Makes engines of one kind, and connections for them.
+pub struct World {
+    pub kind: Kind,
+    pub net: Arc<SimNet>,
 }
 
 impl World {
-    pub fn engine(self) -> Box<dyn Engine> {
-        let hostile =
-            UringOptions { sq_entries: 2, cq_entries: 4, buffers: 2, buffer_bytes: 64, ..UringOptions::default() };
+    pub fn new(kind: Kind) -> World {
+        let faults = if kind == Kind::SimHostile { Faults::hostile() } else { Faults::none() };
+        World { kind, net: SimNet::new(1, faults) }
+    }
+
+    pub fn engine(&self) -> Box<dyn Engine> {
         let default = UringOptions::default();
-        match self {
-            World::Epoll => Box::new(Epoll::new().unwrap()),
-            World::Uring => Box::new(Uring::new(default).unwrap()),
-            World::UringDefer => {
+        let hostile =
+            UringOptions { sq_entries: 2, cq_entries: 4, buffers: 2, buffer_bytes: 64, task_run: TaskRun::Coop, ..default };
+        match self.kind {
+            Kind::Sim | Kind::SimHostile => Box::new(SimEngine::new(&self.net)),
+            Kind::Epoll | Kind::EpollUnix => Box::new(Epoll::new().unwrap()),
+            Kind::Uring => {
+                Box::new(Uring::new(UringOptions { task_run: TaskRun::Coop, ..default }).unwrap())
+            }
+            Kind::UringDefer => {
                 Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..default }).unwrap())
             }
-            World::UringHostile => Box::new(Uring::new(hostile).unwrap()),
-            World::UringSyncSend => Box::new(Uring::new(UringOptions { sync_send: true, ..default }).unwrap()),
+            Kind::UringDeferHostile => {
+                Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..hostile }).unwrap())
+            }
+            Kind::UringHostile | Kind::UringUnix => Box::new(Uring::new(hostile).unwrap()),
+            Kind::UringSyncSend => Box::new(Uring::new(UringOptions { sync_send: true, ..default }).unwrap()),
         }
     }
 
+    /// A listening socket, and how to connect to it.
+    pub fn listener(&self) -> (Socket, Box<dyn Fn() -> io::Result<Peer> + Send>) {
+        if self.is_simulated() {
+            let net = Arc::clone(&self.net);
+            return (net.listen(7).unwrap(), Box::new(move || net.connect(7).map(Peer::Sim)));
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        (OwnedFd::from(listener).into(), Box::new(move || TcpStream::connect(address).map(Peer::Tcp)))
+    }
+
     /// A connection: the end for the engine and the end for the test.
-    pub fn connection(self) -> (Socket, Peer) {
+    pub fn connection(&self) -> (Socket, Peer) {
+        if self.is_simulated() {
+            let (near, mut far) = self.net.pair();
+            far.set_timeout(PATIENCE);
+            return (near, Peer::Sim(far));
+        }
+        if matches!(self.kind, Kind::EpollUnix | Kind::UringUnix) {
+            let (near, far) = UnixStream::pair().unwrap();
+            os::shrink_send_buffer(&near);
+            os::shrink_send_buffer(&far);
+            far.set_read_timeout(Some(PATIENCE)).unwrap();
+            far.set_write_timeout(Some(PATIENCE)).unwrap();
+            return (OwnedFd::from(near).into(), Peer::Unix(far));
+        }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let near: OwnedFd = listener.accept().unwrap().0.into();
@@ -50,36 +106,51 @@ impl World {
     }
 
     /// How much to do: hostile configurations take a system call for every few bytes.
-    pub fn scaled(self, bytes: usize) -> usize {
-        if self == World::UringHostile { bytes / 32 } else { bytes }
+    pub fn scaled(&self, bytes: usize) -> usize {
+        if self.is_hostile() { bytes / 32 } else { bytes }
+    }
+
+    pub fn is_hostile(&self) -> bool {
+        use Kind::{EpollUnix, SimHostile, UringDeferHostile, UringHostile, UringUnix};
+        matches!(self.kind, EpollUnix | UringHostile | UringDeferHostile | UringUnix | SimHostile)
+    }
+
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.kind, Kind::Sim | Kind::SimHostile)
     }
 }
 
 /// The test's end of a connection; may be used from another thread.
 pub enum Peer {
     Tcp(TcpStream),
+    Unix(UnixStream),
+    Sim(SimClient),
 }
 
 impl Peer {
     pub fn end_writing(&self) {
         match self {
             Peer::Tcp(stream) => stream.shutdown(Shutdown::Write).unwrap(),
+            Peer::Unix(stream) => stream.shutdown(Shutdown::Write).unwrap(),
+            Peer::Sim(client) => client.end_writing(),
         }
     }
 
     /// Closes so that the other end sees a reset.
     pub fn reset(self) {
         match self {
-            Peer::Tcp(stream) => {
-                // Unread input makes the kernel answer a close with RST; a zero linger time would need unsafe code.
-                drop(stream);
-            }
+            Peer::Tcp(stream) => os::reset_on_close(&stream),
+            // Unread bytes make its close a reset.
+            Peer::Unix(stream) => drop(stream),
+            Peer::Sim(client) => client.reset(),
         }
     }
 
     pub fn split(self) -> (Peer, Peer) {
         match self {
             Peer::Tcp(stream) => (Peer::Tcp(stream.try_clone().unwrap()), Peer::Tcp(stream)),
+            Peer::Unix(stream) => (Peer::Unix(stream.try_clone().unwrap()), Peer::Unix(stream)),
+            Peer::Sim(client) => (Peer::Sim(client.try_clone()), Peer::Sim(client)),
         }
     }
 }
@@ -88,6 +159,8 @@ impl Read for Peer {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Peer::Tcp(stream) => stream.read(buffer),
+            Peer::Unix(stream) => stream.read(buffer),
+            Peer::Sim(client) => client.read(buffer),
         }
     }
 }
@@ -96,6 +169,8 @@ impl Write for Peer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Peer::Tcp(stream) => stream.write(bytes),
+            Peer::Unix(stream) => stream.write(bytes),
+            Peer::Sim(client) => client.write(bytes),
         }
     }
 
@@ -137,8 +212,11 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(world: World) -> Server {
-        let engine = world.engine();
+    pub fn new(world: &World) -> Server {
+        Server::with(world.engine())
+    }
+
+    pub fn with(engine: Box<dyn Engine>) -> Server {
         Server { engine, states: HashMap::new(), sockets: Vec::new(), generation: 0, free: Vec::new(), slots: 0 }
     }
 
@@ -171,6 +249,11 @@ impl Server {
 
     pub fn is_sending(&self, conn: ConnId) -> bool {
         self.states[&conn].sending
+    }
+
+    /// Whether the connection is attached and not being closed.
+    pub fn is_open(&self, conn: ConnId) -> bool {
+        self.states.get(&conn).is_some_and(|state| !state.closing)
     }
 
     pub fn close(&mut self, conn: ConnId) {
