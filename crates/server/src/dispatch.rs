@@ -26,16 +26,14 @@ pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) 
             None => return Err(unknown_subcommand(exec, entry, args)),
         }
     }
-    let stats = exec.local.stats.clone();
-    let stats = stats.command(entry.id);
     if !entry.command.accepts(args.len()) {
-        stats.rejected.add(1);
+        exec.local.stats.command(entry.id).rejected.add(1);
         return Err(format!("ERR wrong number of arguments for '{}' command", entry.full_name).into());
     }
     if entry.gates & exec.active_gates() != 0 {
         refused(exec, entry, args).inspect_err(|stop| {
             if matches!(stop, Stop::Error(_)) {
-                stats.rejected.add(1);
+                exec.local.stats.command(entry.id).rejected.add(1);
             }
         })?;
     }
