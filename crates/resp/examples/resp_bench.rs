@@ -19,20 +19,11 @@ fn parsing() {
     let long = "v".repeat(1000);
     for (name, args) in [
         ("GET key:000000012345", vec!["GET", "key:000000012345"]),
-        (
-            "SET key:000000012345 <64>",
-            vec!["SET", "key:000000012345", &value],
-        ),
-        (
-            "SET key:000000012345 <1000>",
-            vec!["SET", "key:000000012345", &long],
-        ),
+        ("SET key:000000012345 <64>", vec!["SET", "key:000000012345", &value]),
+        ("SET key:000000012345 <1000>", vec!["SET", "key:000000012345", &long]),
         (
             "ZADD key <20 pairs>",
-            ["ZADD", "key"]
-                .into_iter()
-                .chain(["1234", "member:0001"].into_iter().cycle().take(40))
-                .collect(),
+            ["ZADD", "key"].into_iter().chain(["1234", "member:0001"].into_iter().cycle().take(40)).collect(),
         ),
     ] {
         let mut buf = Vec::new();
@@ -49,10 +40,7 @@ fn parsing() {
             while parser.next(buf, &mut pos, &limits, &mut spans) == Ok(Next::Command) {}
             assert_eq!(spans.len(), commands * args.len());
         });
-        println!(
-            "parse {name:30} {ns:7.1} ns per command, {:5.2} ns per argument",
-            ns / args.len() as f64
-        );
+        println!("parse {name:30} {ns:7.1} ns per command, {:5.2} ns per argument", ns / args.len() as f64);
     }
 }
 
@@ -68,15 +56,12 @@ fn writing() {
         });
         println!("write {name:30} {ns:7.2} ns");
     };
-    let value = vec![b'v'; 64];
-    let value = black_box(&value[..]);
+    let value = black_box(&[b'v'; 64][..]);
     measure("ok", &|writer| writer.ok());
     measure("bulk of 64 bytes", &|writer| writer.bulk(value));
     measure("bulk of 5 bytes", &|writer| writer.bulk(&value[..5]));
     measure("integer 1", &|writer| writer.integer(black_box(1)));
-    measure("integer 123456789", &|writer| {
-        writer.integer(black_box(123_456_789))
-    });
+    measure("integer 123456789", &|writer| writer.integer(black_box(123_456_789)));
     measure("null", &|writer| writer.null());
     measure("array", &|writer| writer.array(black_box(10)));
     measure("double 0.1", &|writer| writer.double(black_box(0.1)));

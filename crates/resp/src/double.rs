@@ -30,20 +30,13 @@ impl DoubleText {
 /// Formats `value`: integers up to 2^52 in magnitude in full, other values by their shortest digits, as an integer, a
 /// decimal fraction or in scientific notation; `inf`, `-inf`, `nan`, `-0`.
 pub fn format_double(value: f64) -> DoubleText {
-    let mut out = DoubleText {
-        bytes: [0; MAX_DOUBLE_TEXT],
-        len: 0,
-    };
+    let mut out = DoubleText { bytes: [0; MAX_DOUBLE_TEXT], len: 0 };
     if value.is_nan() {
         out.push(b"nan");
     } else if value.is_infinite() {
         out.push(if value > 0.0 { b"inf" } else { b"-inf" });
     } else if value == 0.0 {
-        out.push(if value.is_sign_negative() {
-            b"-0"
-        } else {
-            b"0"
-        });
+        out.push(if value.is_sign_negative() { b"-0" } else { b"0" });
     } else if let Some(integer) = as_integer(value) {
         out.push(itoa::Buffer::new().format(integer).as_bytes());
     } else {
@@ -56,13 +49,14 @@ pub fn format_double(value: f64) -> DoubleText {
 }
 
 /// The value as an integer, when it is one that doubles represent without gaps.
-fn as_integer(value: f64) -> Option<i64> {
+#[inline]
+pub(crate) fn as_integer(value: f64) -> Option<i64> {
     const EXACT: f64 = 4_503_599_627_370_496.0; // 2^52
-    if !(-EXACT < value && value < EXACT) || value.fract() != 0.0 {
-        return None;
-    }
-    // In range and without a fraction: the conversion is exact.
-    Some(value as i64)
+    // Saturates for what is out of range, and cuts a fraction off; both are found by comparing.
+    let integer = value as i64;
+    // Minus zero equals zero, and prints differently.
+    let exact = value.abs() < EXACT && integer as f64 == value && (integer != 0 || value.is_sign_positive());
+    exact.then_some(integer)
 }
 
 fn shortest(value: f64, out: &mut DoubleText) {
@@ -106,23 +100,15 @@ fn shortest_digits(value: f64, scratch: &mut [u8; MAX_DOUBLE_TEXT]) -> ([u8; 17]
     write!(rest, "{value:e}").expect("a double in scientific notation has at most 24 bytes");
     let unused = rest.len();
     let text = &scratch[..MAX_DOUBLE_TEXT - unused];
-    let mark = text
-        .iter()
-        .position(|byte| *byte == b'e')
-        .expect("scientific notation has an exponent");
+    let mark = text.iter().position(|byte| *byte == b'e').expect("scientific notation has an exponent");
     let mut digits = [0; 17];
     let mut count = 0;
     for byte in text[..mark].iter().filter(|byte| **byte != b'.') {
         digits[count] = *byte;
         count += 1;
     }
-    let exponent =
-        crate::parse_i64(&text[mark + 1..]).and_then(|exponent| i32::try_from(exponent).ok());
-    (
-        digits,
-        count,
-        exponent.expect("an exponent of a double has at most three digits"),
-    )
+    let exponent = crate::parse_i64(&text[mark + 1..]).and_then(|exponent| i32::try_from(exponent).ok());
+    (digits, count, exponent.expect("an exponent of a double has at most three digits"))
 }
 
 /// Sign, 17 digits, point, up to 7 zeros or an exponent, with room to spare.
@@ -178,16 +164,10 @@ mod tests {
     fn reads_back_as_the_same_value() {
         let mut state = 1u64;
         for _ in 0..200_000 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let value = f64::from_bits(state ^ (state >> 29));
             if value.is_finite() {
-                assert_eq!(
-                    text(value).parse::<f64>().map(f64::to_bits),
-                    Ok(value.to_bits()),
-                    "{value:e}"
-                );
+                assert_eq!(text(value).parse::<f64>().map(f64::to_bits), Ok(value.to_bits()), "{value:e}");
             }
         }
     }

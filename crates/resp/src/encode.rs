@@ -46,10 +46,17 @@ pub(crate) fn header(out: &mut Vec<u8>, kind: u8, n: usize) {
     out.truncate(end);
 }
 
-#[cold]
+#[inline(never)]
 fn long_header(out: &mut Vec<u8>, kind: u8, n: usize) {
+    line(out, kind, itoa::Buffer::new().format(n).as_bytes());
+}
+
+/// Appends a line that begins with its kind.
+#[inline]
+pub(crate) fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
+    out.reserve(text.len().saturating_add(3));
     out.push(kind);
-    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+    out.extend_from_slice(text);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -46,11 +46,7 @@ impl ProtocolError {
             ProtocolError::TooBigRequest => "too big request",
             ProtocolError::ExpectedDollar(found) => {
                 let mut text = b"expected '$', got '".to_vec();
-                text.push(if matches!(found, b'\r' | b'\n' | 0) {
-                    b' '
-                } else {
-                    *found
-                });
+                text.push(if matches!(found, b'\r' | b'\n' | 0) { b' ' } else { *found });
                 text.push(b'\'');
                 return text;
             }
@@ -61,11 +57,7 @@ impl ProtocolError {
 
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Protocol error: {}",
-            String::from_utf8_lossy(&self.text())
-        )
+        write!(f, "Protocol error: {}", String::from_utf8_lossy(&self.text()))
     }
 }
 
@@ -77,21 +69,9 @@ mod tests {
 
     #[test]
     fn texts_are_those_of_redis() {
-        assert_eq!(
-            ProtocolError::InvalidBulkLength.to_string(),
-            "Protocol error: invalid bulk length"
-        );
-        assert_eq!(
-            ProtocolError::ExpectedDollar(b'X').to_string(),
-            "Protocol error: expected '$', got 'X'"
-        );
-        assert_eq!(
-            ProtocolError::ExpectedDollar(b'\r').text(),
-            b"expected '$', got ' '"
-        );
-        assert_eq!(
-            ProtocolError::ExpectedDollar(0xff).text(),
-            b"expected '$', got '\xff'"
-        );
+        assert_eq!(ProtocolError::InvalidBulkLength.to_string(), "Protocol error: invalid bulk length");
+        assert_eq!(ProtocolError::ExpectedDollar(b'X').to_string(), "Protocol error: expected '$', got 'X'");
+        assert_eq!(ProtocolError::ExpectedDollar(b'\r').text(), b"expected '$', got ' '");
+        assert_eq!(ProtocolError::ExpectedDollar(0xff).text(), b"expected '$', got '\xff'");
     }
 }

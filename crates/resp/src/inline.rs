@@ -45,9 +45,7 @@ fn double_quoted(mut arg: Vec<u8>, mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> 
         match rest {
             [] => return None,
             [b'"', after @ ..] => return closed(arg, after),
-            [b'\\', b'x', high, low, after @ ..]
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
+            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
                 arg.push(hex_digit(*high) << 4 | hex_digit(*low));
                 rest = after;
             }
@@ -88,10 +86,7 @@ fn single_quoted(mut arg: Vec<u8>, mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> 
 }
 
 fn closed(arg: Vec<u8>, after: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    after
-        .first()
-        .is_none_or(|byte| is_blank(*byte))
-        .then_some((arg, after))
+    after.first().is_none_or(|byte| is_blank(*byte)).then_some((arg, after))
 }
 
 /// The value of a byte that is known to be a hexadecimal digit.
@@ -113,55 +108,26 @@ mod tests {
     use super::*;
 
     fn split(line: &str) -> Option<Vec<String>> {
-        split_args(line.as_bytes()).map(|args| {
-            args.iter()
-                .map(|arg| String::from_utf8_lossy(arg).into_owned())
-                .collect()
-        })
+        split_args(line.as_bytes())
+            .map(|args| args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
     }
 
     #[test]
     fn blanks_separate() {
         assert_eq!(split(""), Some(vec![]));
         assert_eq!(split(" \t \x0b\x0c\r "), Some(vec![]));
-        assert_eq!(
-            split("  SET  k\tv  "),
-            Some(vec!["SET".into(), "k".into(), "v".into()])
-        );
+        assert_eq!(split("  SET  k\tv  "), Some(vec!["SET".into(), "k".into(), "v".into()]));
         assert_eq!(split("a\x0bb"), Some(vec!["a\x0bb".into()]));
     }
 
     #[test]
     fn quotes() {
-        assert_eq!(
-            split(r#"ECHO "a\x41\n\q" "#),
-            Some(vec!["ECHO".into(), "aA\nq".into()])
-        );
-        assert_eq!(
-            split(r"ECHO 'a\'b\n' "),
-            Some(vec!["ECHO".into(), r"a'b\n".into()])
-        );
-        assert_eq!(
-            split(r#"ECHO a"b c""#),
-            Some(vec!["ECHO".into(), "ab c".into()])
-        );
-        assert_eq!(
-            split(r#"ECHO "\x4""#),
-            Some(vec!["ECHO".into(), "x4".into()])
-        );
-        assert_eq!(
-            split(r#"ECHO "" ''"#),
-            Some(vec!["ECHO".into(), String::new(), String::new()])
-        );
-        for unbalanced in [
-            r#"ECHO "abc"#,
-            r#"ECHO "a"b"#,
-            "ECHO 'a'b",
-            "ECHO a'b c'd",
-            "'",
-            "\"\\",
-            "\"\\\"",
-        ] {
+        assert_eq!(split(r#"ECHO "a\x41\n\q" "#), Some(vec!["ECHO".into(), "aA\nq".into()]));
+        assert_eq!(split(r"ECHO 'a\'b\n' "), Some(vec!["ECHO".into(), r"a'b\n".into()]));
+        assert_eq!(split(r#"ECHO a"b c""#), Some(vec!["ECHO".into(), "ab c".into()]));
+        assert_eq!(split(r#"ECHO "\x4""#), Some(vec!["ECHO".into(), "x4".into()]));
+        assert_eq!(split(r#"ECHO "" ''"#), Some(vec!["ECHO".into(), String::new(), String::new()]));
+        for unbalanced in [r#"ECHO "abc"#, r#"ECHO "a"b"#, "ECHO 'a'b", "ECHO a'b c'd", "'", "\"\\", "\"\\\""] {
             assert_eq!(split(unbalanced), None, "{unbalanced:?}");
         }
     }

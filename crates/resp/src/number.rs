@@ -21,11 +21,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
         // Nineteen digits fit a u64 without overflow.
         magnitude = magnitude.wrapping_mul(10).wrapping_add(u64::from(digit));
     }
-    if negative {
-        0i64.checked_sub_unsigned(magnitude)
-    } else {
-        i64::try_from(magnitude).ok()
-    }
+    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
 const MAX_I64_DIGITS: usize = 19;
@@ -53,11 +49,7 @@ pub(crate) fn short_length(buf: &[u8], at: usize) -> Short {
     let mut value = u32::from(first.wrapping_sub(b'0'));
     if !(1..=9).contains(&value) {
         // A single zero is legal, and usual enough: the empty string.
-        return if let [b'0', b'\r', _, ..] = line {
-            Short::Value(0, at + 3)
-        } else {
-            Short::Unusual
-        };
+        return if let [b'0', b'\r', _, ..] = line { Short::Value(0, at + 3) } else { Short::Unusual };
     }
     for (more, &byte) in rest.iter().take(MAX_SHORT_DIGITS).enumerate() {
         let digit = byte.wrapping_sub(b'0');
@@ -79,18 +71,7 @@ mod tests {
 
     #[test]
     fn canonical_numbers_only() {
-        for n in [
-            0,
-            1,
-            -1,
-            9,
-            10,
-            123_456_789,
-            i64::MAX,
-            i64::MIN,
-            i64::MAX - 1,
-            i64::MIN + 1,
-        ] {
+        for n in [0, 1, -1, 9, 10, 123_456_789, i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1] {
             assert_eq!(parse_i64(n.to_string().as_bytes()), Some(n));
         }
         for bad in [
@@ -127,23 +108,10 @@ mod tests {
                 Short::Unusual => panic!("{text} is a usual length"),
             }
         }
-        for unusual in [
-            "$",
-            "$1",
-            "$1\r",
-            "$01\r\n",
-            "$-1\r\n",
-            "$1x\r\n",
-            "$1000000000\r\n",
-            "$0",
-            "$0\r",
-            "$00\r\n",
-            "$\r\n",
-        ] {
-            assert!(
-                matches!(short_length(unusual.as_bytes(), 1), Short::Unusual),
-                "{unusual:?}"
-            );
+        for unusual in
+            ["$", "$1", "$1\r", "$01\r\n", "$-1\r\n", "$1x\r\n", "$1000000000\r\n", "$0", "$0\r", "$00\r\n", "$\r\n"]
+        {
+            assert!(matches!(short_length(unusual.as_bytes(), 1), Short::Unusual), "{unusual:?}");
         }
     }
 }

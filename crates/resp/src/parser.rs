@@ -17,6 +17,46 @@
 //! buffer must hold the prefix, and directly behind it what followed the taken bytes in the stream.
 //! The spans found before the large argument point into the prefix and stay valid.
 //!
+//! # How a connection uses it
+//! ```
+//! use gimmal_resp::{Limits, Next, Parser, encode_command};
+//!
+//! let value = vec![b'v'; 100_000];
+//! let mut stream = Vec::new();
+//! encode_command(&mut stream, &[b"SET", &b"key"[..], &value]);
+//!
+//! let (mut parser, limits) = (Parser::default(), Limits::default());
+//! let (mut kept, mut taken) = (Vec::new(), Vec::new()); // an unfinished command; its large argument
+//! let mut args = Vec::new();
+//! for mut received in stream.chunks(16 * 1024) {
+//!     if parser.large_missing() > 0 {
+//!         let (payload, rest) = received.split_at(received.len().min(parser.large_missing()));
+//!         taken.extend_from_slice(payload);
+//!         parser.large_taken(payload.len());
+//!         received = rest;
+//!     }
+//!     if parser.large_missing() > 0 {
+//!         continue;
+//!     }
+//!     kept.extend_from_slice(received); // nothing to copy when nothing was kept: parse `received` itself
+//!     let mut pos = 0;
+//!     match parser.next(&kept, &mut pos, &limits, &mut args)? {
+//!         Next::Large { .. } => {
+//!             taken.extend_from_slice(&kept[pos..]);
+//!             parser.large_taken(kept.len() - pos);
+//!             kept.truncate(pos); // the prefix, which began at 0
+//!         }
+//!         Next::Command => {
+//!             assert_eq!(args[1].bytes(&kept), b"key");
+//!             assert!(args[2].is_detached() && args[2].len == 0 && taken == value);
+//!         }
+//!         Next::Inline(_) | Next::Incomplete => unreachable!("not in this stream"),
+//!     }
+//! }
+//! assert_eq!(args.len(), 3);
+//! # Ok::<(), gimmal_resp::ProtocolError>(())
+//! ```
+//!
 //! # Departures from Redis
 //! Redis searches lines as C strings, so a NUL byte in one makes it wait for its 64 KiB limit; here it is an ordinary byte,
 //! that is an error in a length and text in an inline command. As in Redis, the byte after a CR and the two bytes after a
@@ -60,7 +100,8 @@ impl Span {
     }
 }
 
-/// What a client may send. Differs before and after authentication.
+/// What a client may send. Differs before and after authentication, so a caller that parses ahead of execution must not
+/// do so before: the next command's limits may depend on this one.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The most arguments of one command.
@@ -74,20 +115,12 @@ pub struct Limits {
 impl Limits {
     /// The limits of a client that may run commands. `max_bulk` is the directive `proto-max-bulk-len`.
     pub const fn authenticated(max_bulk: usize) -> Limits {
-        Limits {
-            max_args: MAX_ARGS,
-            max_bulk,
-            authenticated: true,
-        }
+        Limits { max_args: MAX_ARGS, max_bulk, authenticated: true }
     }
 
     /// The limits of a client that must authenticate first: as Redis, 10 arguments of at most 16 KiB.
     pub const fn unauthenticated() -> Limits {
-        Limits {
-            max_args: 10,
-            max_bulk: 16 * 1024,
-            authenticated: false,
-        }
+        Limits { max_args: 10, max_bulk: 16 * 1024, authenticated: false }
     }
 }
 
@@ -180,23 +213,15 @@ impl Parser {
     /// # Panics
     /// When no large argument is being taken, or fewer than `n` bytes of it are missing.
     pub fn large_taken(&mut self, n: usize) {
-        let large = self
-            .partial
-            .as_mut()
-            .and_then(|partial| partial.large.as_mut());
+        let large = self.partial.as_mut().and_then(|partial| partial.large.as_mut());
         let missing = large.expect("a large argument is being taken");
-        *missing = missing
-            .checked_sub(n)
-            .expect("no more is taken than is missing");
+        *missing = missing.checked_sub(n).expect("no more is taken than is missing");
     }
 
     /// How many bytes of a large argument the caller has still to take; 0 when there is none. While it is not 0, received
     /// bytes can go straight to the caller's buffer without a call of [`Parser::next`].
     pub fn large_missing(&self) -> usize {
-        self.partial
-            .as_ref()
-            .and_then(|partial| partial.large)
-            .unwrap_or(0)
+        self.partial.as_ref().and_then(|partial| partial.large).unwrap_or(0)
     }
 
     /// Whether the stream may end here without cutting a command. An unfinished first line is not remembered, so the
@@ -218,19 +243,9 @@ impl Parser {
         let stop = stop.inspect_err(|_| args.truncate(first))?;
         let start = *pos;
         let base = offset_fits(start)?;
-        let spans = args
-            .drain(first..)
-            .map(|span| span.rebased(|at| at - base))
-            .collect();
-        let mut partial = Box::new(Partial {
-            spans,
-            place: Place {
-                at: place.at - start,
-                ..place
-            },
-            detached: 0,
-            large: None,
-        });
+        let spans = args.drain(first..).map(|span| span.rebased(|at| at - base)).collect();
+        let mut partial =
+            Box::new(Partial { spans, place: Place { at: place.at - start, ..place }, detached: 0, large: None });
         let next = partial.stopped(stop, start, pos);
         self.partial = Some(partial);
         Ok(next)
@@ -248,29 +263,18 @@ impl Parser {
         let Some(mut partial) = self.partial.take() else {
             return Ok(Next::Incomplete);
         };
-        let mut place = Place {
-            at: start + partial.place.at,
-            left: partial.place.left,
-        };
+        let mut place = Place { at: start + partial.place.at, left: partial.place.left };
         let stop = match partial.large_argument(buf, &mut place) {
             Some(stop) => stop,
             None => place.arguments(buf, start, limits, &mut partial.spans)?,
         };
-        partial.place = Place {
-            at: place.at - start,
-            left: place.left,
-        };
+        partial.place = Place { at: place.at - start, left: place.left };
         if stop == Stop::Complete {
             *pos = place.at;
             // Every span ends before the command does, so none overflows when it is moved.
             offset_fits(place.at)?;
             let base = offset_fits(start)?;
-            args.extend(
-                partial
-                    .spans
-                    .iter()
-                    .map(|span| span.rebased(|at| at + base)),
-            );
+            args.extend(partial.spans.iter().map(|span| span.rebased(|at| at + base)));
             return Ok(Next::Command);
         }
         let next = partial.stopped(stop, start, pos);
@@ -295,18 +299,12 @@ impl Partial {
     fn large_argument(&mut self, buf: &[u8], place: &mut Place) -> Option<Stop> {
         let missing = self.large?;
         if missing > 0 {
-            return Some(Stop::Large {
-                payload: place.at,
-                len: missing,
-            });
+            return Some(Stop::Large { payload: place.at, len: missing });
         }
         if buf.len() < place.at + LINE_END {
             return Some(Stop::Incomplete);
         }
-        self.spans.push(Span {
-            start: Span::DETACHED,
-            len: self.detached,
-        });
+        self.spans.push(Span { start: Span::DETACHED, len: self.detached });
         self.detached += 1;
         self.large = None;
         place.at += LINE_END;
@@ -329,14 +327,7 @@ impl Partial {
 
 impl Span {
     fn rebased(self, move_start: impl Fn(u32) -> u32) -> Span {
-        if self.is_detached() {
-            self
-        } else {
-            Span {
-                start: move_start(self.start),
-                len: self.len,
-            }
-        }
+        if self.is_detached() { self } else { Span { start: move_start(self.start), len: self.len } }
     }
 }
 
@@ -365,11 +356,7 @@ impl Place {
         spans: &mut Vec<Span>,
     ) -> Result<Stop, ProtocolError> {
         while self.left > 0 {
-            let usual = if buf.get(self.at) == Some(&b'$') {
-                short_length(buf, self.at + 1)
-            } else {
-                Short::Unusual
-            };
+            let usual = if buf.get(self.at) == Some(&b'$') { short_length(buf, self.at + 1) } else { Short::Unusual };
             let (len, payload) = match usual {
                 Short::Value(len, payload) => (len as usize, payload),
                 Short::Unusual => match unusual_bulk(buf, self.at)? {
@@ -383,16 +370,9 @@ impl Place {
             let available = buf.len() - payload;
             if available < len.saturating_add(LINE_END) {
                 let large = len >= LARGE && available < len;
-                return Ok(if large {
-                    Stop::Large { payload, len }
-                } else {
-                    Stop::Incomplete
-                });
+                return Ok(if large { Stop::Large { payload, len } } else { Stop::Incomplete });
             }
-            spans.push(Span {
-                start: offset_fits(payload - base)?,
-                len: offset_fits(len)?,
-            });
+            spans.push(Span { start: offset_fits(payload - base)?, len: offset_fits(len)? });
             self.at = payload + len + LINE_END;
             self.left -= 1;
         }
@@ -426,11 +406,7 @@ fn unusual_bulk(buf: &[u8], start: usize) -> Result<Option<(usize, usize)>, Prot
 }
 
 /// The text of the line at `start` without its first byte, and the position behind its CR and one byte more.
-fn line(
-    buf: &[u8],
-    start: usize,
-    too_long: ProtocolError,
-) -> Result<Option<(&[u8], usize)>, ProtocolError> {
+fn line(buf: &[u8], start: usize, too_long: ProtocolError) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     let rest = &buf[start..];
     let window = &rest[..rest.len().min(MAX_LINE + 1)];
     match memchr::memchr(b'\r', window) {
@@ -445,32 +421,19 @@ fn line(
 
 #[cold]
 fn inline(buf: &[u8], pos: &mut usize, limits: &Limits) -> Result<Next, ProtocolError> {
-    let max_line = if limits.authenticated {
-        MAX_LINE
-    } else {
-        MAX_LINE.min(limits.max_bulk)
-    };
+    let max_line = if limits.authenticated { MAX_LINE } else { MAX_LINE.min(limits.max_bulk) };
     let rest = &buf[*pos..];
     let window = &rest[..rest.len().min(max_line + 1)];
     let Some(end) = memchr::memchr(b'\n', window) else {
-        return if window.len() > max_line {
-            Err(ProtocolError::TooBigInline)
-        } else {
-            Ok(Next::Incomplete)
-        };
+        return if window.len() > max_line { Err(ProtocolError::TooBigInline) } else { Ok(Next::Incomplete) };
     };
     let text = &rest[..end];
-    let args = split_args(text.strip_suffix(b"\r").unwrap_or(text))
-        .ok_or(ProtocolError::UnbalancedQuotes)?;
+    let args = split_args(text.strip_suffix(b"\r").unwrap_or(text)).ok_or(ProtocolError::UnbalancedQuotes)?;
     if !limits.authenticated && args.len() > limits.max_args {
         return Err(ProtocolError::UnauthenticatedMultibulkLength);
     }
     *pos += end + 1;
-    Ok(if args.is_empty() {
-        Next::Command
-    } else {
-        Next::Inline(args)
-    })
+    Ok(if args.is_empty() { Next::Command } else { Next::Inline(args) })
 }
 
 #[cold]

@@ -70,10 +70,7 @@ impl Reply {
     /// The bytes of a string of any kind, an error or a big number included.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
-            Reply::Simple(text)
-            | Reply::Error(text)
-            | Reply::Bulk(text)
-            | Reply::BulkError(text) => Some(text),
+            Reply::Simple(text) | Reply::Error(text) | Reply::Bulk(text) | Reply::BulkError(text) => Some(text),
             Reply::Verbatim(_, text) | Reply::BigNumber(text) => Some(text),
             _ => None,
         }
@@ -173,18 +170,12 @@ impl ReplyScanner {
             let Some(head) = Head::read(buf, self.at)? else {
                 return Ok(None);
             };
-            let body_end = head
-                .after
-                .checked_add(head.body)
-                .ok_or(ReplyError::Malformed(head.kind))?;
+            let body_end = head.after.checked_add(head.body).ok_or(ReplyError::Malformed(head.kind))?;
             if buf.len() < body_end {
                 return Ok(None);
             }
             self.at = body_end;
-            self.open = self
-                .open
-                .checked_add(head.children)
-                .ok_or(ReplyError::Malformed(head.kind))?;
+            self.open = self.open.checked_add(head.children).ok_or(ReplyError::Malformed(head.kind))?;
             if self.open == 0 {
                 let len = self.at;
                 *self = ReplyScanner::default();
@@ -224,14 +215,7 @@ impl Head<'_> {
             Some(b'\n') => {}
             Some(_) => return Err(ReplyError::Malformed(*kind)),
         }
-        let mut head = Head {
-            kind: *kind,
-            text: &rest[..cr],
-            after: at + cr + 3,
-            body: 0,
-            children: 0,
-            null: false,
-        };
+        let mut head = Head { kind: *kind, text: &rest[..cr], after: at + cr + 3, body: 0, children: 0, null: false };
         if !b"$*%~>=!|".contains(kind) {
             return Ok(Some(head));
         }
@@ -240,23 +224,13 @@ impl Head<'_> {
             return Ok(Some(head));
         }
         let malformed = ReplyError::Malformed(*kind);
-        let n = parse_i64(head.text)
-            .and_then(|n| u64::try_from(n).ok())
-            .ok_or(malformed)?;
+        let n = parse_i64(head.text).and_then(|n| u64::try_from(n).ok()).ok_or(malformed)?;
         match kind {
             b'$' | b'=' | b'!' => {
-                head.body = usize::try_from(n)
-                    .ok()
-                    .and_then(|n| n.checked_add(2))
-                    .ok_or(malformed)?
+                head.body = usize::try_from(n).ok().and_then(|n| n.checked_add(2)).ok_or(malformed)?
             }
             b'%' => head.children = n.checked_mul(2).ok_or(malformed)?,
-            b'|' => {
-                head.children = n
-                    .checked_mul(2)
-                    .and_then(|n| n.checked_add(1))
-                    .ok_or(malformed)?
-            }
+            b'|' => head.children = n.checked_mul(2).and_then(|n| n.checked_add(1)).ok_or(malformed)?,
             _ => head.children = n,
         }
         Ok(Some(head))
@@ -277,11 +251,7 @@ fn build(buf: &[u8], at: &mut usize, depth: usize) -> Result<Reply, ReplyError> 
         [body @ .., b'\r', b'\n'] => Ok(body.to_vec()),
         _ => Err(malformed),
     };
-    let list = |at: &mut usize| {
-        (0..head.children)
-            .map(|_| build(buf, at, depth + 1))
-            .collect::<Result<Vec<_>, _>>()
-    };
+    let list = |at: &mut usize| (0..head.children).map(|_| build(buf, at, depth + 1)).collect::<Result<Vec<_>, _>>();
     let pairs = |at: &mut usize| {
         (0..head.children / 2)
             .map(|_| Ok((build(buf, at, depth + 1)?, build(buf, at, depth + 1)?)))
@@ -306,12 +276,7 @@ fn build(buf: &[u8], at: &mut usize, depth: usize) -> Result<Reply, ReplyError> 
         }
         b'#' if head.text == b"t" => Reply::Boolean(true),
         b'#' if head.text == b"f" => Reply::Boolean(false),
-        b',' => Reply::Double(
-            std::str::from_utf8(head.text)
-                .ok()
-                .and_then(|text| text.parse().ok())
-                .ok_or(malformed)?,
-        ),
+        b',' => Reply::Double(std::str::from_utf8(head.text).ok().and_then(|text| text.parse().ok()).ok_or(malformed)?),
         b'(' => Reply::BigNumber(text()),
         b'=' => match body()?.split_first_chunk::<4>() {
             Some(([a, b, c, b':'], text)) => Reply::Verbatim([*a, *b, *c], text.to_vec()),

@@ -6,8 +6,8 @@
 //! An aggregate's length comes first, so the caller counts before it writes. The alternative, a placeholder patched
 //! afterwards, was dropped: it makes every reply pay for the few that cannot count, and those can collect first.
 
-use crate::double::format_double;
-use crate::encode::{encode_bulk, header};
+use crate::double::{as_integer, format_double};
+use crate::encode::{encode_bulk, header, line};
 use crate::error::ProtocolError;
 
 /// Appends replies to a buffer, in the protocol version of one connection.
@@ -64,7 +64,7 @@ impl<'a> Writer<'a> {
     pub fn integer(&mut self, n: i64) {
         match usize::try_from(n) {
             Ok(n) => header(self.out, b':', n),
-            Err(_) => self.text_line(b':', itoa::Buffer::new().format(n).as_bytes()),
+            Err(_) => line(self.out, b':', itoa::Buffer::new().format(n).as_bytes()),
         }
     }
 
@@ -106,15 +106,13 @@ impl<'a> Writer<'a> {
     /// No value, where a value was asked for. RESP2: the null bulk string.
     #[inline]
     pub fn null(&mut self) {
-        self.out
-            .extend_from_slice(if self.proto3 { b"_\r\n" } else { b"$-1\r\n" });
+        self.out.extend_from_slice(if self.proto3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
     /// No value, where an array was asked for. RESP2: the null array.
     #[inline]
     pub fn null_array(&mut self) {
-        self.out
-            .extend_from_slice(if self.proto3 { b"_\r\n" } else { b"*-1\r\n" });
+        self.out.extend_from_slice(if self.proto3 { b"_\r\n" } else { b"*-1\r\n" });
     }
 
     /// An array; `n` replies follow.
@@ -147,9 +145,17 @@ impl<'a> Writer<'a> {
 
     /// A double. RESP2: a bulk string of the same text.
     pub fn double(&mut self, value: f64) {
+        // Most scores are integers.
+        if let Some(n) = as_integer(value) {
+            return if self.proto3 {
+                line(self.out, b',', itoa::Buffer::new().format(n).as_bytes())
+            } else {
+                self.bulk_integer(n)
+            };
+        }
         let text = format_double(value);
         if self.proto3 {
-            self.text_line(b',', text.as_bytes());
+            line(self.out, b',', text.as_bytes());
         } else {
             encode_bulk(self.out, text.as_bytes());
         }
@@ -207,22 +213,13 @@ impl<'a> Writer<'a> {
         self.out.push(kind);
         let start = self.out.len();
         // Redis trims line ends at the end, and shows those inside as blanks.
-        let end = text
-            .iter()
-            .rposition(|byte| !matches!(byte, b'\r' | b'\n'))
-            .map_or(0, |last| last + 1);
+        let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
         self.out.extend_from_slice(&text[..end]);
         for byte in &mut self.out[start..] {
             if matches!(*byte, b'\r' | b'\n' | 0) {
                 *byte = b' ';
             }
         }
-        self.out.extend_from_slice(b"\r\n");
-    }
-
-    fn text_line(&mut self, kind: u8, text: &[u8]) {
-        self.out.push(kind);
-        self.out.extend_from_slice(text);
         self.out.extend_from_slice(b"\r\n");
     }
 }
@@ -280,18 +277,12 @@ mod tests {
         differs(|w| w.set(3), "*3\r\n", "~3\r\n");
         differs(|w| w.push(3), "*3\r\n", ">3\r\n");
         differs(|w| w.double(0.1), "$3\r\n0.1\r\n", ",0.1\r\n");
-        differs(
-            |w| w.double(f64::NEG_INFINITY),
-            "$4\r\n-inf\r\n",
-            ",-inf\r\n",
-        );
+        differs(|w| w.double(-7.0), "$2\r\n-7\r\n", ",-7\r\n");
+        differs(|w| w.double(-0.0), "$2\r\n-0\r\n", ",-0\r\n");
+        differs(|w| w.double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n");
         differs(|w| w.boolean(true), ":1\r\n", "#t\r\n");
         differs(|w| w.boolean(false), ":0\r\n", "#f\r\n");
-        differs(
-            |w| w.verbatim(b"txt", b"hello"),
-            "$5\r\nhello\r\n",
-            "=9\r\ntxt:hello\r\n",
-        );
+        differs(|w| w.verbatim(b"txt", b"hello"), "$5\r\nhello\r\n", "=9\r\ntxt:hello\r\n");
         differs(|w| w.big_number("123"), "$3\r\n123\r\n", "(123\r\n");
         differs(|w| assert_eq!(w.attribute(1), w.is_proto3()), "", "|1\r\n");
     }
@@ -299,14 +290,8 @@ mod tests {
     /// An error that quotes a client's argument must not let it end the line and forge another reply.
     #[test]
     fn lines_stay_lines() {
-        same(
-            |w| w.error("ERR unknown command 'a\r\n+OK\r\n'"),
-            "-ERR unknown command 'a  +OK  '\r\n",
-        );
-        same(
-            |w| w.error(b"ERR \xff\0x\r\n".as_slice()),
-            "-ERR \u{fffd} x\r\n",
-        );
+        same(|w| w.error("ERR unknown command 'a\r\n+OK\r\n'"), "-ERR unknown command 'a  +OK  '\r\n");
+        same(|w| w.error(b"ERR \xff\0x\r\n".as_slice()), "-ERR \u{fffd} x\r\n");
         same(|w| w.simple("\r\n\r\n"), "+\r\n");
         same(
             |w| w.protocol_error(&ProtocolError::ExpectedDollar(b'\n')),

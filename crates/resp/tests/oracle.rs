@@ -82,17 +82,11 @@ fn the_edges_of_the_protocol() {
     };
     for bytes in EDGES {
         redis.compare(bytes, &Limits::default());
-        redis.compare(
-            &[b"*2\r\n$4\r\nECHO\r\n$3\r\nabc\r\n", *bytes].concat(),
-            &Limits::default(),
-        );
+        redis.compare(&[b"*2\r\n$4\r\nECHO\r\n$3\r\nabc\r\n", *bytes].concat(), &Limits::default());
     }
     for head in ["*", "*1\r\n$", "x"] {
         // Redis notices with its next read; far enough behind the limit, both do.
-        redis.compare(
-            &[head.as_bytes(), &[b'1'; 100_000]].concat(),
-            &Limits::default(),
-        );
+        redis.compare(&[head.as_bytes(), &[b'1'; 100_000]].concat(), &Limits::default());
     }
 }
 
@@ -116,9 +110,7 @@ fn damaged_pipelines() {
         let mut random = Random(seed);
         let mut bytes = Vec::new();
         for _ in 0..1 + random.below(4) {
-            let text: Vec<u8> = (0..random.below(30))
-                .map(|_| b"\r\n$*012ab \"'\\x\t"[random.below(15)])
-                .collect();
+            let text: Vec<u8> = (0..random.below(30)).map(|_| b"\r\n$*012ab \"'\\x\t"[random.below(15)]).collect();
             if random.below(4) > 0 {
                 encode_command(&mut bytes, &[b"ECHO", &text[..]]);
             } else {
@@ -148,32 +140,13 @@ fn sizes_around_every_boundary() {
     let Some(redis) = Redis::start(&[]) else {
         return;
     };
-    for size in [
-        0,
-        1,
-        9,
-        10,
-        99,
-        100,
-        16_383,
-        16_384,
-        32_767,
-        32_768,
-        32_769,
-        65_535,
-        65_536,
-        65_537,
-        1 << 20,
-    ] {
+    for size in [0, 1, 9, 10, 99, 100, 16_383, 16_384, 32_767, 32_768, 32_769, 65_535, 65_536, 65_537, 1 << 20] {
         let mut bytes = Vec::new();
         for _ in 0..3 {
             encode_command(&mut bytes, &[&b"ECHO"[..], &vec![b'v'; size]]);
         }
         let ours = answers(&bytes, &Limits::default());
-        assert!(
-            redis.first_answers(&bytes, ours.len()) == ours,
-            "three times {size} bytes"
-        );
+        assert!(redis.first_answers(&bytes, ours.len()) == ours, "three times {size} bytes");
     }
 }
 
@@ -185,23 +158,11 @@ struct Redis {
 
 impl Redis {
     fn start(options: &[&str]) -> Option<Redis> {
-        let name = format!(
-            "gimmal-resp-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        );
+        let name = format!("gimmal-resp-{}-{:?}", std::process::id(), std::thread::current().id());
         let directory = std::env::temp_dir().join(name.replace(['(', ')'], ""));
         std::fs::create_dir_all(&directory).expect("a directory");
         let child = Command::new("redis-server")
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--unixsocket",
-                "socket",
-                "--dir",
-            ])
+            .args(["--port", "0", "--save", "", "--unixsocket", "socket", "--dir"])
             .arg(&directory)
             .args(options)
             .current_dir(&directory)
@@ -218,10 +179,7 @@ impl Redis {
         let redis = Redis { child, directory };
         let begun = Instant::now();
         while let Err(error) = UnixStream::connect(redis.socket()) {
-            assert!(
-                begun.elapsed() < Duration::from_secs(10),
-                "redis-server does not answer: {error}"
-            );
+            assert!(begun.elapsed() < Duration::from_secs(10), "redis-server does not answer: {error}");
             std::thread::sleep(Duration::from_millis(10));
         }
         Some(redis)
@@ -236,11 +194,7 @@ impl Redis {
         let shown = bytes[..bytes.len().min(200)].escape_ascii();
         let theirs = self.ask(bytes);
         let ours = answers(bytes, limits);
-        assert_eq!(
-            theirs.escape_ascii().to_string(),
-            ours.escape_ascii().to_string(),
-            "asked: {shown}"
-        );
+        assert_eq!(theirs.escape_ascii().to_string(), ours.escape_ascii().to_string(), "asked: {shown}");
     }
 
     /// So many bytes of the answer, with the stream left open: at its end Redis drops what it could not send.
@@ -258,9 +212,7 @@ impl Redis {
 
     fn ask(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = UnixStream::connect(self.socket()).expect("connects");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a time limit");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
         let mut reading = stream.try_clone().expect("a second handle");
         let reader = std::thread::spawn(move || {
             let mut answer = Vec::new();
@@ -272,10 +224,7 @@ impl Redis {
             }
         });
         // Redis may close before it has read everything.
-        match stream
-            .write_all(bytes)
-            .and_then(|()| stream.shutdown(Shutdown::Write))
-        {
+        match stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write)) {
             Err(error)
                 if !matches!(
                     error.kind(),
@@ -332,11 +281,5 @@ fn unknown(name: &[u8], args: &[Vec<u8>]) -> Vec<u8> {
         quoted.extend_from_slice(&arg[..arg.len().min(room)]);
         quoted.extend_from_slice(b"' ");
     }
-    [
-        b"ERR unknown command '",
-        &name[..name.len().min(128)],
-        b"', with args beginning with: ",
-        &quoted,
-    ]
-    .concat()
+    [b"ERR unknown command '", &name[..name.len().min(128)], b"', with args beginning with: ", &quoted].concat()
 }

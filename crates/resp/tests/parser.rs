@@ -9,11 +9,7 @@ fn command(args: &[&str]) -> Command {
     args.iter().map(|arg| arg.as_bytes().to_vec()).collect()
 }
 
-fn parse_in_pieces(
-    bytes: &[u8],
-    pieces: &[usize],
-    limits: &Limits,
-) -> (Vec<Command>, Option<ProtocolError>) {
+fn parse_in_pieces(bytes: &[u8], pieces: &[usize], limits: &Limits) -> (Vec<Command>, Option<ProtocolError>) {
     let mut connection = Connection::default();
     let mut rest = bytes;
     for size in pieces.iter().copied().chain([usize::MAX]) {
@@ -34,31 +30,15 @@ fn parse(bytes: &[u8]) -> (Vec<Command>, Option<ProtocolError>) {
 fn commands() {
     for (bytes, expected) in [
         (&b"*1\r\n$4\r\nPING\r\n"[..], vec![command(&["PING"])]),
-        (
-            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n",
-            vec![command(&["SET", "k", ""])],
-        ),
-        (
-            b"*0\r\n*-1\r\n*-77\r\n\r\n\nPING\r\n",
-            vec![command(&["PING"])],
-        ),
+        (b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n", vec![command(&["SET", "k", ""])]),
+        (b"*0\r\n*-1\r\n*-77\r\n\r\n\nPING\r\n", vec![command(&["PING"])]),
         (
             b"PING\n*1\r\n$4\r\nPING\r\nECHO \"a b\"\r\n",
-            vec![
-                command(&["PING"]),
-                command(&["PING"]),
-                command(&["ECHO", "a b"]),
-            ],
+            vec![command(&["PING"]), command(&["PING"]), command(&["ECHO", "a b"])],
         ),
         // Redis looks neither at the byte after a CR nor at the two after a payload.
-        (
-            b"*1\rX$4\rXPINGXY*1\r\n$4\r\nPING\r\n",
-            vec![command(&["PING"]), command(&["PING"])],
-        ),
-        (
-            b"*2\r\n$4\r\nECHO\r\n$8\r\n\r\n*1\r\n$4\r\n",
-            vec![command(&["ECHO", "\r\n*1\r\n$4"])],
-        ),
+        (b"*1\rX$4\rXPINGXY*1\r\n$4\r\nPING\r\n", vec![command(&["PING"]), command(&["PING"])]),
+        (b"*2\r\n$4\r\nECHO\r\n$8\r\n\r\n*1\r\n$4\r\n", vec![command(&["ECHO", "\r\n*1\r\n$4"])]),
         (b"PI\0NG\r\n", vec![command(&["PI\0NG"])]),
     ] {
         assert_eq!(parse(bytes), (expected, None), "{}", bytes.escape_ascii());
@@ -89,12 +69,7 @@ fn errors() {
         (b"ECHO \"abc\r\n", UnbalancedQuotes),
     ] {
         let after_a_good_one = [b"*1\r\n$4\r\nPING\r\n", bytes].concat();
-        assert_eq!(
-            parse(&after_a_good_one),
-            (vec![command(&["PING"])], Some(error)),
-            "{}",
-            bytes.escape_ascii()
-        );
+        assert_eq!(parse(&after_a_good_one), (vec![command(&["PING"])], Some(error)), "{}", bytes.escape_ascii());
     }
 }
 
@@ -124,18 +99,11 @@ fn lines_are_bounded() {
         ("*1\r\n$", ProtocolError::TooBigBulkCount),
     ] {
         let line_start = start.rfind('\n').map_or(0, |at| at + 1);
-        let fits = [
-            start.as_bytes(),
-            &b"1".repeat(line_start + MAX_LINE - start.len()),
-        ]
-        .concat();
+        let fits = [start.as_bytes(), &b"1".repeat(line_start + MAX_LINE - start.len())].concat();
         assert_eq!(parse(&fits), (vec![], None));
         let too_long = [&fits[..], b"1"].concat();
         assert_eq!(parse(&too_long), (vec![], Some(error)));
-        assert_eq!(
-            parse_in_pieces(&too_long, &[1; 70_000], &Limits::default()),
-            (vec![], Some(error))
-        );
+        assert_eq!(parse_in_pieces(&too_long, &[1; 70_000], &Limits::default()), (vec![], Some(error)));
     }
 }
 
@@ -143,43 +111,22 @@ fn lines_are_bounded() {
 fn before_authentication() {
     let limits = Limits::unauthenticated();
     let parse = |bytes: &[u8]| parse_in_pieces(bytes, &[], &limits);
-    assert_eq!(
-        parse(b"*11\r\n").1,
-        Some(ProtocolError::UnauthenticatedMultibulkLength)
-    );
+    assert_eq!(parse(b"*11\r\n").1, Some(ProtocolError::UnauthenticatedMultibulkLength));
     assert_eq!(parse(b"*10\r\n").1, None);
-    assert_eq!(
-        parse(b"*2147483648\r\n").1,
-        Some(ProtocolError::InvalidMultibulkLength)
-    );
-    assert_eq!(
-        parse(b"*1\r\n$16385\r\n").1,
-        Some(ProtocolError::UnauthenticatedBulkLength)
-    );
+    assert_eq!(parse(b"*2147483648\r\n").1, Some(ProtocolError::InvalidMultibulkLength));
+    assert_eq!(parse(b"*1\r\n$16385\r\n").1, Some(ProtocolError::UnauthenticatedBulkLength));
     assert_eq!(parse(b"*1\r\n$16384\r\n").1, None);
-    assert_eq!(
-        parse(b"*1\r\n$536870913\r\n").1,
-        Some(ProtocolError::InvalidBulkLength)
-    );
+    assert_eq!(parse(b"*1\r\n$536870913\r\n").1, Some(ProtocolError::InvalidBulkLength));
     assert_eq!(parse(&[b'a'; 16_385]).1, Some(ProtocolError::TooBigInline));
-    assert_eq!(
-        parse(b"a b c d e f g h i j k\r\n").1,
-        Some(ProtocolError::UnauthenticatedMultibulkLength)
-    );
+    assert_eq!(parse(b"a b c d e f g h i j k\r\n").1, Some(ProtocolError::UnauthenticatedMultibulkLength));
 }
 
 #[test]
 fn errors_leave_the_spans_of_earlier_commands() {
     let buf = b"*1\r\n$4\r\nPING\r\n*2\r\n$1\r\na\r\nX\r\n";
     let (mut parser, mut pos, mut args) = (Parser::default(), 0, vec![]);
-    assert_eq!(
-        parser.next(buf, &mut pos, &Limits::default(), &mut args),
-        Ok(Next::Command)
-    );
-    assert_eq!(
-        parser.next(buf, &mut pos, &Limits::default(), &mut args),
-        Err(ProtocolError::ExpectedDollar(b'X'))
-    );
+    assert_eq!(parser.next(buf, &mut pos, &Limits::default(), &mut args), Ok(Next::Command));
+    assert_eq!(parser.next(buf, &mut pos, &Limits::default(), &mut args), Err(ProtocolError::ExpectedDollar(b'X')));
     assert_eq!(args, [Span { start: 8, len: 4 }]);
 }
 
@@ -190,33 +137,15 @@ fn spans_are_relative_to_the_buffer_that_completes_the_command() {
     let limits = Limits::default();
     let mut pos = 0;
     let first = b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r";
-    assert_eq!(
-        parser.next(first, &mut pos, &limits, &mut args),
-        Ok(Next::Command)
-    );
-    assert_eq!(
-        parser.next(first, &mut pos, &limits, &mut args),
-        Ok(Next::Incomplete)
-    );
+    assert_eq!(parser.next(first, &mut pos, &limits, &mut args), Ok(Next::Command));
+    assert_eq!(parser.next(first, &mut pos, &limits, &mut args), Ok(Next::Incomplete));
     assert!(!parser.is_idle());
     let second = [b"......", &first[pos..], b"\nk\r\nPING\r\n"].concat();
     let mut pos = 6;
-    assert_eq!(
-        parser.next(&second, &mut pos, &limits, &mut args),
-        Ok(Next::Command)
-    );
+    assert_eq!(parser.next(&second, &mut pos, &limits, &mut args), Ok(Next::Command));
     assert!(parser.is_idle());
-    assert_eq!(
-        args[1..]
-            .iter()
-            .map(|span| span.bytes(&second))
-            .collect::<Vec<_>>(),
-        [&b"GET"[..], b"k"]
-    );
-    assert_eq!(
-        parser.next(&second, &mut pos, &limits, &mut args),
-        Ok(Next::Inline(command(&["PING"])))
-    );
+    assert_eq!(args[1..].iter().map(|span| span.bytes(&second)).collect::<Vec<_>>(), [&b"GET"[..], b"k"]);
+    assert_eq!(parser.next(&second, &mut pos, &limits, &mut args), Ok(Next::Inline(command(&["PING"]))));
     assert_eq!(pos, second.len());
     assert_eq!(args.len(), 3);
 }
@@ -240,11 +169,7 @@ fn every_cut_gives_the_same_commands() {
         let whole = parse(&bytes);
         assert_eq!(whole.0.len(), 4);
         for cut in 0..=bytes.len() {
-            assert_eq!(
-                parse_in_pieces(&bytes, &[cut], &Limits::default()),
-                whole,
-                "cut at {cut}"
-            );
+            assert_eq!(parse_in_pieces(&bytes, &[cut], &Limits::default()), whole, "cut at {cut}");
         }
         for size in 1..bytes.len() {
             assert_eq!(
@@ -255,24 +180,14 @@ fn every_cut_gives_the_same_commands() {
         }
     }
     let mut large = small.clone();
-    encode_command(
-        &mut large,
-        &["MSET", "a", &big, "b", "small", "c", &big, &big],
-    );
+    encode_command(&mut large, &["MSET", "a", &big, "b", "small", "c", &big, &big]);
     large.extend_from_slice(&small);
     let whole = parse(&large);
     assert_eq!((whole.0.len(), whole.1), (9, None));
-    for cut in (0..large.len()).filter(|cut| {
-        cut % 97 == 0
-            || large[cut.saturating_sub(12)..*cut]
-                .iter()
-                .any(|b| *b != b'x')
-    }) {
-        assert_eq!(
-            parse_in_pieces(&large, &[cut], &Limits::default()),
-            whole,
-            "cut at {cut}"
-        );
+    for cut in
+        (0..large.len()).filter(|cut| cut % 97 == 0 || large[cut.saturating_sub(12)..*cut].iter().any(|b| *b != b'x'))
+    {
+        assert_eq!(parse_in_pieces(&large, &[cut], &Limits::default()), whole, "cut at {cut}");
     }
     for size in [1, 2, 3, 7, 100, 4096, 16_384, 32_768, 40_000, 65_536] {
         assert_eq!(
@@ -291,27 +206,12 @@ fn large_arguments_are_taken_not_kept() {
     encode_command(&mut bytes, &["PING"]);
     let mut connection = Connection::default();
     for piece in bytes.chunks(16 * 1024) {
-        connection
-            .receive(piece, &Limits::default())
-            .expect("legal");
-        assert!(
-            connection.kept() < 64 + 16 * 1024,
-            "{} bytes kept",
-            connection.kept()
-        );
+        connection.receive(piece, &Limits::default()).expect("legal");
+        assert!(connection.kept() < 64 + 16 * 1024, "{} bytes kept", connection.kept());
     }
     assert_eq!(connection.larges, 2);
     assert_eq!(connection.commands.len(), 2);
-    assert!(
-        connection.commands[0]
-            == [
-                b"MSET".to_vec(),
-                b"k1".to_vec(),
-                value.clone(),
-                b"k2".to_vec(),
-                value
-            ]
-    );
+    assert!(connection.commands[0] == [b"MSET".to_vec(), b"k1".to_vec(), value.clone(), b"k2".to_vec(), value]);
     assert!(connection.is_idle());
 }
 
@@ -323,14 +223,8 @@ fn a_payload_that_is_there_is_not_detached() {
     for missing in 1..=2 {
         let (mut parser, mut pos, mut args) = (Parser::default(), 0, vec![]);
         let cut = &bytes[..bytes.len() - missing];
-        assert_eq!(
-            parser.next(cut, &mut pos, &Limits::default(), &mut args),
-            Ok(Next::Incomplete)
-        );
-        assert_eq!(
-            parser.next(&bytes, &mut pos, &Limits::default(), &mut args),
-            Ok(Next::Command)
-        );
+        assert_eq!(parser.next(cut, &mut pos, &Limits::default(), &mut args), Ok(Next::Incomplete));
+        assert_eq!(parser.next(&bytes, &mut pos, &Limits::default(), &mut args), Ok(Next::Command));
         assert!(!args[0].is_detached());
     }
 }
@@ -378,18 +272,14 @@ fn random_pipelines_in_random_pieces() {
                         2..6 => random.below(2000),
                         _ => random.below(20),
                     };
-                    (0..len)
-                        .map(|_| b"\r\n$*0123456789ab"[random.below(16)])
-                        .collect()
+                    (0..len).map(|_| b"\r\n$*0123456789ab"[random.below(16)]).collect()
                 })
                 .collect();
             encode_command(&mut bytes, &args);
             expected.push(args);
         }
         let scale = [8, 100, 5_000, 70_000][random.below(4)];
-        let pieces: Vec<usize> = (0..2 * bytes.len() / scale + 2)
-            .map(|_| random.below(scale))
-            .collect();
+        let pieces: Vec<usize> = (0..2 * bytes.len() / scale + 2).map(|_| random.below(scale)).collect();
         let (commands, error) = parse_in_pieces(&bytes, &pieces, &Limits::default());
         assert_eq!(error, None);
         assert!(commands == expected, "seed {seed}");
@@ -425,11 +315,7 @@ fn damaged_pipelines_mean_the_same_in_any_pieces() {
             "seed {seed}: {}",
             bytes.escape_ascii()
         );
-        if whole.1.is_some() {
-            failed += 1
-        } else {
-            fine += 1
-        }
+        if whole.1.is_some() { failed += 1 } else { fine += 1 }
     }
     assert!(failed > 1000 && fine > 1000, "{failed} {fine}");
 }

@@ -70,19 +70,12 @@ impl Connection {
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        self.detached
-            .last_mut()
-            .expect("a large argument")
-            .extend_from_slice(bytes);
+        self.detached.last_mut().expect("a large argument").extend_from_slice(bytes);
         self.parser.large_taken(bytes.len());
     }
 
     fn argument(&self, span: Span, buf: &[u8]) -> Vec<u8> {
-        if span.is_detached() {
-            self.detached[span.len as usize].clone()
-        } else {
-            span.bytes(buf).to_vec()
-        }
+        if span.is_detached() { self.detached[span.len as usize].clone() } else { span.bytes(buf).to_vec() }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -100,10 +93,7 @@ pub struct Random(pub u64);
 
 impl Random {
     pub fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).expect("31 bits") % bound
     }
 }
