@@ -38,28 +38,42 @@ pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) 
         })?;
     }
     exec.session.last_command = u32::try_from(entry.id).unwrap_or(u32::MAX);
-    let outcome = (entry.command.run)(exec, args);
-    finish(exec, entry, args, outcome)
+    match (entry.command.run)(exec, args) {
+        Ok(()) => {
+            ran(exec, entry, args);
+            Ok(())
+        }
+        Err(stop) => Err(stopped(exec, entry, args, stop)),
+    }
 }
 
-/// Records what a command took. Commands that did not run to their end are not counted yet.
+/// Records what a command took.
 #[inline]
-fn finish(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, outcome: Outcome) -> Outcome {
+fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) {
     let nanos = exec.local.lap_ns();
-    if matches!(outcome, Err(Stop::Park | Stop::Paused)) {
-        return outcome;
-    }
-    let stats = exec.local.stats.command(entry.id);
-    stats.ran(nanos);
-    exec.local.stats.commands.add(1);
+    let stats = &exec.local.stats;
+    stats.command(entry.id).ran(nanos);
+    stats.commands.add(1);
     exec.session.commands += 1;
-    if matches!(outcome, Err(Stop::Error(_))) {
-        stats.failed.add(1);
-    }
     if i64::try_from(nanos / 1000).unwrap_or(i64::MAX) >= exec.local.slower_than_us {
         slowlog::consider(exec, entry.command, args, nanos / 1000);
     }
-    outcome
+}
+
+/// Records a command that did not reply by itself. One that will run again, or go on, is not counted yet.
+#[cold]
+fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, stop: Stop) -> Stop {
+    match stop {
+        Stop::Park | Stop::Paused => {
+            exec.local.lap_ns();
+        }
+        Stop::Error(_) => {
+            ran(exec, entry, args);
+            exec.local.stats.command(entry.id).failed.add(1);
+        }
+        Stop::Wait | Stop::Continue(_) => ran(exec, entry, args),
+    }
+    stop
 }
 
 #[cold]

@@ -228,7 +228,7 @@ impl State {
         (at, Found::More)
     }
 
-    /// Hashes the batch's keys and brings their buckets, then their entries, towards the processor.
+    /// Hashes the batch's keys and brings their locks and roots, then their buckets, then their entries, towards the processor.
     #[inline]
     fn prefetch<'k>(&self, c: &Connection, buffer: &[u8], scratch: &mut Scratch, batch: &Batch<'k>) {
         if scratch.parsed.len() < PREFETCH_FROM {
@@ -244,8 +244,11 @@ impl State {
             }
             let key = spans[command.spans.start + at].bytes(buffer);
             let hash = keyspace.hash(key);
-            keyspace.prefetch_bucket(batch, db, hash);
+            keyspace.prefetch_shard(batch, db, hash);
             command.hint = Some((key.as_ptr() as usize, hash));
+        }
+        for (_, hash) in parsed.iter().filter_map(|command| command.hint) {
+            keyspace.prefetch_bucket(batch, db, hash);
         }
         for (_, hash) in parsed.iter().filter_map(|command| command.hint) {
             keyspace.prefetch_entry(batch, db, hash);

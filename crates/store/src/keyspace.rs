@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::database::{Database, DetachedDatabase};
 use crate::gate::{Batch, Exclusive, Gate};
 use crate::hash::{Hash, Hasher, SHARD_BITS_MAX};
+use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::reclaim::Reclaim;
 use crate::segment::Segment;
 use crate::shard::{Shard, ShardCell};
@@ -104,6 +105,16 @@ impl Keyspace {
         self.check(batch);
         // 32 bits fit.
         Shard::try_lock(self, batch, &self.shards[shard as usize], shard)
+    }
+
+    /// Requests the lock of a key's shard and the root of its table.
+    #[inline]
+    pub fn prefetch_shard(&self, batch: &Batch<'_>, db: usize, hash: Hash) {
+        let shard = self.shard_of(hash) as usize;
+        prefetch_to_write(&raw const self.shards[shard]);
+        if let Some(database) = self.database(batch, db) {
+            prefetch(std::ptr::from_ref(database.root(shard)));
+        }
     }
 
     /// Requests the bucket in which a key would be. Takes no lock and reads no entry.

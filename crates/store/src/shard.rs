@@ -26,8 +26,9 @@ pub struct Shard<'k> {
     id: u32,
 }
 
-/// What belongs to a shard beside its tables.
-#[repr(align(64))]
+/// What belongs to a shard beside its tables. In declared order, so that the lock and what every command looks at under it share
+/// a cache line, which [`Keyspace::prefetch_shard`] requests.
+#[repr(C, align(64))]
 pub(crate) struct ShardCell {
     pub(crate) context: Context,
     state: UnsafeCell<ShardState>,
@@ -112,6 +113,7 @@ impl Drop for Shard<'_> {
 /// Writes are remembered in two generations. Each is forgotten as a whole once its highest LSN is durable, so that the memory is
 /// bounded by the writes of about two periods of the log's delay, and no entry is ever removed one by one.
 #[derive(Default)]
+#[repr(C)]
 pub struct ShardState {
     /// LSN of the shard's newest write.
     pub last_lsn: u64,
