@@ -129,6 +129,8 @@ pub mod flag {
     pub const TOUCHES_ARBITRARY_KEYS: u32 = 1 << 20;
     /// Gimmal's own: the handler takes large values by reference; other commands get them flattened.
     pub const TAKES_LARGE: u32 = 1 << 28;
+    /// For tests and tools only; shown as a doc flag, not as a flag.
+    pub const SYSCMD: u32 = 1 << 27;
     /// Gimmal's own: keys move with options (Redis's `movablekeys`).
     pub const MOVABLE_KEYS: u32 = 1 << 29;
 
@@ -331,14 +333,27 @@ pub struct Argument {
     pub key_spec: Option<usize>,
     /// Version that introduced it, if later than the command.
     pub since: &'static str,
+    /// Version that deprecated it.
+    pub deprecated: &'static str,
+    /// How it is shown in a syntax line, where that is not its name.
+    pub shown: &'static str,
     /// Parts of a `oneof` or `block`.
     pub parts: &'static [Argument],
 }
 
 impl Argument {
     /// What the tables fill up from.
-    pub const DEFAULT: Argument =
-        Argument { name: "", kind: "string", token: "", flags: 0, key_spec: None, since: "", parts: &[] };
+    pub const DEFAULT: Argument = Argument {
+        name: "",
+        kind: "string",
+        token: "",
+        flags: 0,
+        key_spec: None,
+        since: "",
+        deprecated: "",
+        shown: "",
+        parts: &[],
+    };
     /// It may be left out.
     pub const OPTIONAL: u8 = 1;
     /// It may be repeated.
@@ -403,6 +418,14 @@ impl Table {
             None => self.find(name),
             Some(bar) => self.find(&name[..bar])?.subcommand(&name[bar + 1..]),
         }
+    }
+
+    /// The command or subcommand with this statistics index.
+    pub fn by_id(&self, id: usize) -> Option<&Entry> {
+        // Indices are given in the order of the table, a container's before its subcommands'.
+        let after = self.entries.partition_point(|entry| entry.id <= id);
+        let entry = &self.entries[after.checked_sub(1)?];
+        if entry.id == id { Some(entry) } else { entry.subcommands.iter().find(|sub| sub.id == id) }
     }
 
     /// Every command, containers with their subcommands inside.

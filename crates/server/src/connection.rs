@@ -129,6 +129,16 @@ impl Connection {
         self.output_bytes() + self.held_bytes
     }
 
+    /// It still has its client: replies may be on their way to it.
+    pub fn is_listed(&self) -> bool {
+        !matches!(self.state, State::Lingering | State::Closing)
+    }
+
+    /// It is neither closed nor about to be.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.state, State::Finishing | State::Lingering | State::Closing)
+    }
+
     /// Nothing of it is under way: it can move to another worker.
     pub fn is_quiescent(&self) -> bool {
         self.state == State::Open

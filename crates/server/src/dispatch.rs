@@ -80,7 +80,11 @@ fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, stop: St
 fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
     let active = entry.gates & exec.active_gates();
     if active & gate::NEEDS_AUTH != 0 {
-        return Err("NOAUTH Authentication required.".into());
+        if !exec.local.config.requirepass().is_empty() {
+            return Err("NOAUTH Authentication required.".into());
+        }
+        // The password was taken away after this client had connected.
+        exec.session.authenticated = true;
     }
     if active & gate::LOADING != 0 {
         return Err("LOADING Gimmal is loading the dataset in memory".into());
@@ -96,7 +100,8 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
 /// Longest part of a client's word that an error message repeats.
 const ECHOED: usize = 128;
 
-fn echoed(word: &[u8]) -> Cow<'_, str> {
+/// A word of the client, cut, as text for an error message.
+pub fn echoed(word: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(&word[..word.len().min(ECHOED)])
 }
 
@@ -128,6 +133,13 @@ fn unknown_subcommand(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> St
     }
     let container = entry.command.name.to_ascii_uppercase();
     format!("ERR unknown subcommand '{}'. Try {container} HELP.", echoed(args.at(1))).into()
+}
+
+/// The error for a subcommand with arguments that its arity cannot rule out.
+pub fn wrong_arguments(args: &Args<'_>) -> ReplyError {
+    let container = echoed(args.at(0)).to_ascii_uppercase();
+    let word = echoed(args.at(1));
+    format!("ERR unknown subcommand or wrong number of arguments for '{word}'. Try {container} HELP.").into()
 }
 
 /// Large arguments are flattened for commands that do not take them by reference.

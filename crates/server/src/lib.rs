@@ -23,6 +23,7 @@ pub mod accept;
 #[allow(unsafe_code)]
 pub mod alloc;
 pub mod args;
+pub mod arguments;
 pub mod command;
 pub mod commands;
 pub mod config;
@@ -43,6 +44,7 @@ pub mod slowlog;
 pub mod start;
 pub mod stats;
 pub mod tick;
+pub mod title;
 pub mod worker;
 
 /// Milliseconds since the epoch.

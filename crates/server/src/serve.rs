@@ -325,7 +325,12 @@ impl State {
         };
         let outcome = dispatch::run(&mut exec, entry, args);
         *depends_on = (*depends_on).max(exec.depends_on);
-        if silent || c.session.reply_mode != ReplyMode::On {
+        if silent && c.session.reply_mode == ReplyMode::On {
+            // The command switched replies on again: its own is the first.
+            c.output.append(nowhere);
+        }
+        // `stopped` looks at the mode before it writes an error.
+        if c.session.reply_mode != ReplyMode::On && !matches!(outcome, Err(Stop::Error(_))) {
             self.quiet(c, &outcome);
         }
         if c.session.close_after_reply && c.state == Doing::Open {

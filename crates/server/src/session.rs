@@ -100,6 +100,16 @@ impl Session {
         self.name = None;
     }
 
+    /// What kind of client it is, as filters and limits name it.
+    pub fn class(&self) -> &'static str {
+        "normal"
+    }
+
+    /// The user it is authenticated as.
+    pub fn user(&self) -> &'static str {
+        "default"
+    }
+
     /// The other end as Redis writes it.
     pub fn address(&self) -> String {
         match &self.peer {

@@ -1,11 +1,13 @@
 //! The command families; each opens with its table.
 
 pub mod client;
+pub mod connection;
+pub mod help;
 pub mod string;
 
 use crate::command::Table;
 
 /// Every command of this server.
 pub fn table() -> Table {
-    Table::new(&[string::COMMANDS, client::COMMANDS])
+    Table::new(&[string::COMMANDS, connection::COMMANDS, client::COMMANDS])
 }
