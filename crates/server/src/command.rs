@@ -170,6 +170,10 @@ pub mod gate {
     pub const PAUSED_ALL: u32 = 1 << 2;
     /// The data set is being loaded.
     pub const LOADING: u32 = 1 << 3;
+    /// The log has no room: writes wait until it was read.
+    pub const LOG_FULL: u32 = 1 << 4;
+    /// Those that make a command wait instead of refusing it.
+    pub const WAITING: u32 = PAUSED_WRITES | PAUSED_ALL | LOG_FULL;
 }
 
 /// ACL categories.
@@ -463,7 +467,7 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
         gates |= gate::NEEDS_AUTH;
     }
     if command.flags & (flag::WRITE | flag::MAY_REPLICATE) != 0 {
-        gates |= gate::PAUSED_WRITES;
+        gates |= gate::PAUSED_WRITES | gate::LOG_FULL;
     }
     if command.flags & flag::LOADING == 0 {
         gates |= gate::LOADING;

@@ -91,7 +91,7 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
     }
     // CLIENT UNPAUSE must get through a pause of everything, or nobody could end it early.
     let ends_pause = entry.full_name == "client|unpause" || args.is(0, "reset");
-    if active & (gate::PAUSED_ALL | gate::PAUSED_WRITES) != 0 && !ends_pause {
+    if active & gate::WAITING != 0 && !ends_pause {
         return Err(Stop::Paused);
     }
     Ok(())

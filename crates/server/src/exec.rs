@@ -31,7 +31,7 @@ pub enum Stop {
     Park,
     /// The reply arrives as a message; the connection waits.
     Wait,
-    /// The server is paused for this command: run it again when the pause is over.
+    /// The server is paused for this command, or the log is full: run it again when that is over.
     Paused,
     /// There is more to do than one pass should carry.
     Continue(Box<dyn Continuation>),

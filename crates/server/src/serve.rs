@@ -6,7 +6,7 @@
 //! [`OUTPUT_PAUSE`] unread bytes it runs no more commands, and its input is not read.
 
 use crate::args::{Args, Detached};
-use crate::command::Entry;
+use crate::command::{Entry, gate};
 use crate::config::ClientClass;
 use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::dispatch;
@@ -150,6 +150,9 @@ impl State {
             if c.pending_bytes() > self.output_pause(c) || left == 0 {
                 self.mark(id, c, left == 0 && at < buffer.len());
                 break at;
+            }
+            if self.local.log_active {
+                self.local.look_for_room(&self.shared.log);
             }
             scratch.clear();
             let (kept, found) = self.parse(c, buffer, at, left, &mut scratch);
@@ -469,7 +472,8 @@ impl State {
             return;
         }
         let released = if self.local.log_active { self.shared.log.released() } else { Lsn::MAX };
-        let paused = self.shared.pause.at(self.local.now_ms).is_some();
+        self.local.look_for_room(&self.shared.log);
+        let paused = self.local.gates & gate::WAITING != 0;
         for id in std::mem::take(&mut self.holding) {
             let Some(mut connection) = self.connections.lift(id) else { continue };
             let c = &mut *connection;

@@ -9,7 +9,7 @@ use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared}
 use crate::stats::WorkerStats;
 use crate::worker::Worker;
 use crate::{accept, commands, notice, os, warning};
-use gimmal_io::{Choice, Epoll, Kind, Options as EngineOptions, Socket, Uring, choose};
+use gimmal_io::{Choice, Epoll, Kind, Options as EngineOptions, SimEngine, Socket, Uring, choose};
 use gimmal_log::Log;
 use gimmal_store::{Keyspace, Options};
 use std::io;
@@ -29,6 +29,8 @@ pub enum EngineChoice {
     Uring,
     /// epoll.
     Epoll,
+    /// The simulated network, for tests: one engine for each worker is made by this function.
+    Sim(Arc<dyn Fn(usize) -> SimEngine + Send + Sync>),
 }
 
 /// A running server.
@@ -141,6 +143,7 @@ fn work(
     match engine {
         EngineChoice::Uring => serve!(Uring::new(EngineOptions::default().uring)),
         EngineChoice::Epoll => serve!(Epoll::new()),
+        EngineChoice::Sim(make) => serve!(io::Result::Ok(make(id))),
     }
 }
 
@@ -189,6 +192,7 @@ fn identity(config: &Config, engine: &EngineChoice) -> io::Result<Identity> {
         engine: match engine {
             EngineChoice::Uring => "uring",
             EngineChoice::Epoll => "epoll",
+            EngineChoice::Sim(_) => "sim",
         },
         startup_bytes: os::rss_bytes(),
     })

@@ -7,6 +7,7 @@
 //! [`State`] is all of a worker but its engine, so that it is compiled once for the three engines; what it wants of the
 //! engine while a completion is borrowed from it goes through `actions`.
 
+use crate::command::gate;
 use crate::config::Config;
 use crate::connection::{Connection, Connections, State as Doing};
 use crate::mail::Message;
@@ -17,7 +18,7 @@ use crate::stats::WorkerStats;
 use crate::{accept, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
 use gimmal_log::record::Record;
-use gimmal_log::{Appender, Lsn};
+use gimmal_log::{Appender, Log, Lsn};
 use gimmal_store::{Batch, NewValue};
 use std::collections::VecDeque;
 use std::io;
@@ -165,11 +166,14 @@ impl<E: Engine> Worker<E> {
         let shared = self.state.shared.clone();
         let gate = shared.keyspace.gate();
         let me = self.state.local.id;
+        let waker = self.engine.waker();
+        shared.log.set_waker(me, Box::new(move || waker.wake()));
         shared.mail[me].set_waker(self.engine.waker());
         while !shared.lifecycle.is_stopping() {
             let timeout = self.sleep_for();
             self.engine.wait(Some(timeout))?;
             shared.mail[me].awake();
+            self.state.local.appender.awake();
             let mut batch = gate.enter(me);
             self.state.begin_pass();
             self.complete(&mut batch);
@@ -177,6 +181,9 @@ impl<E: Engine> Worker<E> {
             self.state.release_held();
             self.flush();
             drop(batch);
+            if self.state.local.log_active {
+                shared.log.ring();
+            }
             shared.keyspace.collect(me);
             self.state.read_mail();
             self.act();
@@ -190,10 +197,13 @@ impl<E: Engine> Worker<E> {
     /// How long the engine may wait: not at all while there is work, else until the next tick.
     fn sleep_for(&mut self) -> Duration {
         let state = &mut self.state;
-        if !state.ready.is_empty() || !state.dirty.is_empty() || !state.shared.mail[state.local.id].may_sleep() {
+        let busy = !state.ready.is_empty() || !state.dirty.is_empty();
+        if busy || !state.may_sleep_on_log() || !state.shared.mail[state.local.id].may_sleep() {
             return Duration::ZERO;
         }
-        state.ticker.until_next(TICK)
+        let pause_ms = state.shared.pause.until_ms() - state.local.now_ms;
+        let most = if pause_ms > 0 { TICK.min(Duration::from_millis(pause_ms.unsigned_abs())) } else { TICK };
+        state.ticker.until_next(TICK).min(most)
     }
 
     /// Takes what the engine completed, and runs the commands that arrived.
@@ -298,9 +308,27 @@ impl State {
         }
         local.gates = match self.shared.pause.at(local.now_ms) {
             None => 0,
-            Some(false) => crate::command::gate::PAUSED_WRITES,
-            Some(true) => crate::command::gate::PAUSED_ALL,
+            Some(false) => gate::PAUSED_WRITES,
+            Some(true) => gate::PAUSED_ALL,
         };
+        local.look_for_room(&self.shared.log);
+    }
+
+    /// False if the log was released so far that a held reply may go, or a waiting write may run.
+    fn may_sleep_on_log(&mut self) -> bool {
+        if !self.local.log_active || self.holding.is_empty() {
+            return true;
+        }
+        let mut lowest = Lsn::MAX;
+        for id in &self.holding {
+            if let Some((lsn, _)) = self.connections.find(*id).and_then(|c| c.held.front()) {
+                lowest = lowest.min(*lsn);
+            }
+        }
+        if self.local.gates & gate::LOG_FULL != 0 {
+            lowest = lowest.min(self.shared.log.room_after());
+        }
+        lowest == Lsn::MAX || self.local.appender.await_release(lowest)
     }
 
     fn end_pass(&mut self, counters: gimmal_io::Counters) {
@@ -406,6 +434,16 @@ impl Local {
     #[inline]
     pub fn raw_ns_since(&self, raw: u64) -> u64 {
         self.timer.delta_as_nanos(raw, self.lap)
+    }
+
+    /// Whether the log has room for another write; looked at before each batch, since an append itself never waits.
+    #[inline]
+    pub fn look_for_room(&mut self, log: &Log) {
+        if self.log_active && !log.has_room() {
+            self.gates |= gate::LOG_FULL;
+        } else {
+            self.gates &= !gate::LOG_FULL;
+        }
     }
 
     fn adopt(&mut self, config: Arc<Config>) {
