@@ -11,10 +11,7 @@ use gimmal_log::{Log, Reader};
 
 fn main() {
     for len in [60, 200, 1000, 4000] {
-        println!(
-            "append of {len:4} bytes, one thread, consumed in between: {:7.1} ns",
-            alone(len)
-        );
+        println!("append of {len:4} bytes, one thread, consumed in between: {:7.1} ns", alone(len));
     }
     for workers in [1, 2, 4] {
         println!(
@@ -80,10 +77,7 @@ fn together(workers: usize) -> f64 {
 
 fn drain(reader: &mut Reader) {
     let readable = reader.readable();
-    let bytes: usize = reader
-        .chunks(reader.position()..readable)
-        .map(|chunk| chunk.bytes().len())
-        .sum();
+    let bytes: usize = reader.chunks(reader.position()..readable).map(|chunk| chunk.bytes().len()).sum();
     std::hint::black_box(bytes);
     reader.consumed(readable);
 }

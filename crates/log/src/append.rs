@@ -55,13 +55,7 @@ impl Appender {
     pub(crate) fn new(log: Arc<Log>, worker: usize) -> Appender {
         // Any value of the end, ever, is a lower bound of where the next record begins.
         let last_end = log.end();
-        Appender {
-            log,
-            worker,
-            last_end,
-            block: None,
-            announced: false,
-        }
+        Appender { log, worker, last_end, block: None, announced: false }
     }
 
     /// The log.
@@ -171,17 +165,14 @@ impl Appender {
     }
 
     /// Copies a record of at most [`LARGE_RECORD`] bytes to its place, over a block's end if need be.
-    #[cold]
+    #[inline(never)]
     fn fill(&mut self, start: Lsn, parts: &[Part<'_>]) {
         let (first, last) = (block_of(start), block_of(start + length(total(parts)) - 1));
         // Only the consumed position frees slots, and blocks are emptied before it moves.
         let consumed = block_of(self.log.consumed.0.load(Acquire));
         if last - consumed >= crate::blocks::SLOTS {
             for item in referenced(parts) {
-                self.log.aside.push(Aside {
-                    start: start + item.start,
-                    ..item
-                });
+                self.log.aside.push(Aside { start: start + item.start, ..item });
             }
             return;
         }
@@ -226,22 +217,14 @@ fn referenced(parts: &[Part<'_>]) -> Vec<Aside> {
     let flush = |copied: &mut Vec<u8>, at: Lsn, items: &mut Vec<Aside>| {
         if !copied.is_empty() {
             let bytes = Arc::new(std::mem::take(copied));
-            items.push(Aside {
-                start: at - length(bytes.len()),
-                range: 0..bytes.len(),
-                bytes,
-            });
+            items.push(Aside { start: at - length(bytes.len()), range: 0..bytes.len(), bytes });
         }
     };
     for part in parts {
         match part {
             Part::Shared(bytes, range) if range.len() >= MIN_SHARED => {
                 flush(&mut copied, at, &mut items);
-                items.push(Aside {
-                    start: at,
-                    bytes: Arc::clone(bytes),
-                    range: range.clone(),
-                });
+                items.push(Aside { start: at, bytes: Arc::clone(bytes), range: range.clone() });
             }
             other => copied.extend_from_slice(other.bytes()),
         }

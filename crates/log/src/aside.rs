@@ -36,24 +36,16 @@ pub(crate) struct AsideStack {
 
 impl AsideStack {
     pub(crate) fn new() -> AsideStack {
-        AsideStack {
-            head: AtomicPtr::new(null_mut()),
-        }
+        AsideStack { head: AtomicPtr::new(null_mut()) }
     }
 
     pub(crate) fn push(&self, item: Aside) {
-        let node = Box::into_raw(Box::new(Node {
-            item,
-            next: null_mut(),
-        }));
+        let node = Box::into_raw(Box::new(Node { item, next: null_mut() }));
         let mut head = self.head.load(Relaxed);
         loop {
             // SAFETY: the node is not linked yet, so it is this thread's alone.
             unsafe { (*node).next = head };
-            match self
-                .head
-                .compare_exchange_weak(head, node, Release, Relaxed)
-            {
+            match self.head.compare_exchange_weak(head, node, Release, Relaxed) {
                 Ok(_) => return,
                 Err(newer) => head = newer,
             }

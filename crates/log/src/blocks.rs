@@ -41,11 +41,7 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn new() -> Blocks {
         let slots = (0..SLOTS).map(|_| AtomicPtr::new(null_mut())).collect();
-        Blocks {
-            slots,
-            pool: Mutex::new(Vec::new()),
-            shadow: Shadow::new(),
-        }
+        Blocks { slots, pool: Mutex::new(Vec::new()), shadow: Shadow::new() }
     }
 
     /// The block with this number, made if it does not exist. Only for numbers less than [`SLOTS`] above the block of the
@@ -53,10 +49,7 @@ impl Blocks {
     pub(crate) fn locate(&self, number: u64) -> BlockRef {
         let slot = self.slot(number);
         let found = NonNull::new(slot.load(Acquire));
-        BlockRef {
-            number,
-            start: found.unwrap_or_else(|| self.install(slot)),
-        }
+        BlockRef { number, start: found.unwrap_or_else(|| self.install(slot)) }
     }
 
     /// Puts a block into an empty slot, unless another thread was faster.
@@ -97,9 +90,7 @@ impl Blocks {
         self.shadow.written(block.number, at, bytes.len());
         // SAFETY: the range is inside the block, whose memory lives while the reservation is unfilled (fact 3), and
         // nobody else accesses the range (facts 1 and 2). `bytes` cannot overlap it: no slice of an unreadable range exists.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), block.start.as_ptr().add(at), bytes.len())
-        }
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), block.start.as_ptr().add(at), bytes.len()) }
     }
 
     /// A readable range of a block. `None`: there is no such block, because no record has bytes in it.
@@ -214,11 +205,7 @@ unsafe impl Sync for Shadow {}
 impl Shadow {
     fn new() -> Shadow {
         let bytes = usize::try_from(SLOTS).expect("small") * BLOCK;
-        Shadow(
-            (0..bytes)
-                .map(|_| loom::cell::UnsafeCell::new(u64::MAX))
-                .collect(),
-        )
+        Shadow((0..bytes).map(|_| loom::cell::UnsafeCell::new(u64::MAX)).collect())
     }
 
     fn written(&self, number: u64, at: usize, len: usize) {

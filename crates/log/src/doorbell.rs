@@ -17,17 +17,11 @@ pub(crate) struct Doorbell {
 
 impl Doorbell {
     pub(crate) fn new() -> Doorbell {
-        Doorbell {
-            sleeping: Padded(AtomicBool::new(false)),
-            waker: OnceLock::new(),
-        }
+        Doorbell { sleeping: Padded(AtomicBool::new(false)), waker: OnceLock::new() }
     }
 
     pub(crate) fn set_waker(&self, waker: Box<dyn Fn() + Send + Sync>) {
-        assert!(
-            self.waker.set(waker).is_ok(),
-            "the reader's waker is set once"
-        );
+        assert!(self.waker.set(waker).is_ok(), "the reader's waker is set once");
     }
 
     /// Reader: "I will sleep". It must look at the log after this, and before it sleeps.
@@ -63,8 +57,6 @@ impl Doorbell {
 
 impl fmt::Debug for Doorbell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Doorbell")
-            .field("sleeping", &self.sleeping)
-            .finish_non_exhaustive()
+        f.debug_struct("Doorbell").field("sleeping", &self.sleeping).finish_non_exhaustive()
     }
 }

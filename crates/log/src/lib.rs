@@ -9,7 +9,7 @@
 //! # Memory
 //! The stream is cut into blocks of 1 MiB, found through a ring of pointers by `lsn / BLOCK`, made on demand and reused
 //! after they were consumed. A record over 16 KiB takes its positions but no block space: its bytes are referenced, and
-//! handed to the reader beside the blocks ([`aside`]). So are the records for which the ring is too short, which takes 4
+//! handed to the reader beside the blocks (`aside.rs`). So are the records for which the ring is too short, which takes 4
 //! GiB in flight: they cost an allocation, but nothing waits for the ring.
 //!
 //! # Why a reader never sees an unfilled byte

@@ -42,12 +42,7 @@ impl Log {
     /// A log with `workers` appenders, that is not active. Appending beyond `soft_limit_bytes` not yet consumed bytes is
     /// allowed, but [`Log::has_room`] then says no.
     pub fn new(workers: usize, soft_limit_bytes: usize) -> Arc<Log> {
-        let worker = || {
-            Padded(WorkerState {
-                filling: AtomicU64::new(FILLED),
-                has_appender: AtomicBool::new(false),
-            })
-        };
+        let worker = || Padded(WorkerState { filling: AtomicU64::new(FILLED), has_appender: AtomicBool::new(false) });
         Arc::new(Log {
             tail: Padded(AtomicU64::new(0)),
             consumed: Padded(AtomicU64::new(0)),
@@ -75,10 +70,7 @@ impl Log {
     /// # Panics
     /// When the log has a reader already, or an append is under way.
     pub fn activate(self: &Arc<Log>, at_least: Lsn) -> Reader {
-        assert!(
-            !self.has_reader.swap(true, Acquire),
-            "the log has one reader"
-        );
+        assert!(!self.has_reader.swap(true, Acquire), "the log has one reader");
         self.tail.0.fetch_max(at_least, crate::sync::AcqRel);
         let reader = Reader::new(Arc::clone(self));
         self.watermark.advance(reader.position());
@@ -166,10 +158,7 @@ impl Log {
     /// # Panics
     /// When there is no such worker, or its appender exists already.
     pub fn appender(self: &Arc<Log>, worker: usize) -> Appender {
-        assert!(
-            !self.workers[worker].0.has_appender.swap(true, Acquire),
-            "one appender per worker"
-        );
+        assert!(!self.workers[worker].0.has_appender.swap(true, Acquire), "one appender per worker");
         Appender::new(Arc::clone(self), worker)
     }
 
@@ -185,9 +174,7 @@ impl Log {
     /// The position below which every byte is filled. See the crate's documentation for why.
     pub(crate) fn filled(&self) -> Lsn {
         let end = self.end();
-        self.workers
-            .iter()
-            .fold(end, |low, worker| low.min(worker.0.filling.load(Acquire)))
+        self.workers.iter().fold(end, |low, worker| low.min(worker.0.filling.load(Acquire)))
     }
 }
 

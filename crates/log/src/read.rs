@@ -28,18 +28,9 @@ pub struct Reader {
 impl Reader {
     pub(crate) fn new(log: Arc<Log>) -> Reader {
         let consumed = log.consumed.0.load(Acquire);
-        let mut reader = Reader {
-            log,
-            consumed,
-            readable: consumed,
-            aside: BTreeMap::new(),
-        };
+        let mut reader = Reader { log, consumed, readable: consumed, aside: BTreeMap::new() };
         let start = reader.readable();
-        assert_eq!(
-            start,
-            reader.log.end(),
-            "no append is under way when a reader starts"
-        );
+        assert_eq!(start, reader.log.end(), "no append is under way when a reader starts");
         reader.consumed(start);
         reader
     }
@@ -56,9 +47,7 @@ impl Reader {
         self.readable = self.readable.max(self.log.filled());
         // After the above: what belongs to a filled record was pushed before the record was published.
         let aside = &mut self.aside;
-        self.log
-            .aside
-            .take_all(|item| drop(aside.insert(item.start, item)));
+        self.log.aside.take_all(|item| drop(aside.insert(item.start, item)));
         self.readable
     }
 
@@ -67,14 +56,8 @@ impl Reader {
     /// # Panics
     /// When the range is not readable, or partly consumed.
     pub fn chunks(&self, range: Range<Lsn>) -> Chunks<'_> {
-        assert!(
-            self.consumed <= range.start && range.start <= range.end && range.end <= self.readable
-        );
-        Chunks {
-            reader: self,
-            at: range.start,
-            end: range.end,
-        }
+        assert!(self.consumed <= range.start && range.start <= range.end && range.end <= self.readable);
+        Chunks { reader: self, at: range.start, end: range.end }
     }
 
     /// Gives back everything before `up_to`.
@@ -82,20 +65,13 @@ impl Reader {
     /// # Panics
     /// When `up_to` is not readable.
     pub fn consumed(&mut self, up_to: Lsn) {
-        assert!(
-            up_to <= self.readable,
-            "only what is readable can be consumed"
-        );
+        assert!(up_to <= self.readable, "only what is readable can be consumed");
         if up_to <= self.consumed {
             return;
         }
         // SAFETY: `up_to` is readable, so every reservation in a block wholly below it is filled; `&mut self` and the
         // lifetime of `Chunk` exclude slices; there is one reader.
-        unsafe {
-            self.log
-                .blocks
-                .recycle(block_of(self.consumed)..block_of(up_to))
-        };
+        unsafe { self.log.blocks.recycle(block_of(self.consumed)..block_of(up_to)) };
         // Drop what lies wholly before; an item that `up_to` cuts stays.
         while let Some(first) = self.aside.first_entry() {
             if end_of(first.get()) > up_to {
@@ -165,11 +141,7 @@ impl<'a> Iterator for Chunks<'a> {
             return None;
         }
         let reader = self.reader;
-        let before = reader
-            .aside
-            .range(..=self.at)
-            .next_back()
-            .map(|(_, item)| item);
+        let before = reader.aside.range(..=self.at).next_back().map(|(_, item)| item);
         if let Some(item) = before.filter(|item| self.at < end_of(item)) {
             let skipped = distance(item.start, self.at);
             let len = (item.range.len() - skipped).min(distance(self.at, self.end));
@@ -177,11 +149,7 @@ impl<'a> Iterator for Chunks<'a> {
             self.at += len as Lsn;
             return Some(Chunk::Shared(&item.bytes, start..start + len));
         }
-        let next_aside = reader
-            .aside
-            .range(self.at..)
-            .next()
-            .map_or(self.end, |(start, _)| *start);
+        let next_aside = reader.aside.range(self.at..).next().map_or(self.end, |(start, _)| *start);
         let block = block_of(self.at);
         let block_start = block * BLOCK as Lsn;
         let stop = self.end.min(next_aside).min(block_start + BLOCK as Lsn);
@@ -190,9 +158,7 @@ impl<'a> Iterator for Chunks<'a> {
         // SAFETY: the range is readable (checked in `chunks`), in one block, and not aside, so an appender has filled it;
         // the slice borrows the reader, so the block is not recycled while it lives.
         let bytes = unsafe { reader.log.blocks.read(block, range) };
-        Some(Chunk::Bytes(
-            bytes.expect("a readable position is in a block or aside"),
-        ))
+        Some(Chunk::Bytes(bytes.expect("a readable position is in a block or aside")))
     }
 }
 

@@ -62,10 +62,7 @@ impl Record {
     /// Adds the head of a command with `args` arguments, which are then added with [`Record::arg`] and
     /// [`Record::shared_arg`].
     pub fn begin_command(&mut self, database: u32, args: usize) -> &mut Record {
-        debug_assert!(
-            !self.finished,
-            "a finished record is cleared before it is used again"
-        );
+        debug_assert!(!self.finished, "a finished record is cleared before it is used again");
         self.select(database);
         encode_array_header(&mut self.bytes, args);
         self
@@ -84,14 +81,17 @@ impl Record {
             return self.arg(&bytes[range]);
         }
         encode_bulk_header(&mut self.bytes, range.len());
-        self.shared
-            .push((self.bytes.len(), Arc::clone(bytes), range));
+        self.shared.push((self.bytes.len(), Arc::clone(bytes), range));
         self.bytes.extend_from_slice(b"\r\n");
         self
     }
 
     /// Adds an argument of `len` bytes that consists of several pieces; large ones are referenced.
-    pub fn shared_arg_of(&mut self, len: usize, pieces: impl Iterator<Item = (Arc<Vec<u8>>, Range<usize>)>) -> &mut Record {
+    pub fn shared_arg_of(
+        &mut self,
+        len: usize,
+        pieces: impl Iterator<Item = (Arc<Vec<u8>>, Range<usize>)>,
+    ) -> &mut Record {
         encode_bulk_header(&mut self.bytes, len);
         for (bytes, range) in pieces {
             if range.len() < LARGE_RECORD {
@@ -124,10 +124,7 @@ impl Record {
     /// The encoded bytes, if they are all in one place.
     #[inline]
     pub fn contiguous(&self) -> Option<&[u8]> {
-        debug_assert!(
-            self.finished || self.is_empty(),
-            "a record is finished before it is appended"
-        );
+        debug_assert!(self.finished || self.is_empty(), "a record is finished before it is appended");
         self.shared.is_empty().then_some(&self.bytes)
     }
 
@@ -157,11 +154,7 @@ mod tests {
     use super::*;
 
     fn text(record: &Record) -> String {
-        let bytes: Vec<u8> = record
-            .parts()
-            .iter()
-            .flat_map(|part| part.bytes().to_vec())
-            .collect();
+        let bytes: Vec<u8> = record.parts().iter().flat_map(|part| part.bytes().to_vec()).collect();
         String::from_utf8_lossy(&bytes).replace("\r\n", " ")
     }
 
@@ -176,26 +169,14 @@ mod tests {
     #[test]
     fn other_databases_are_selected_and_left() {
         let mut record = Record::new();
-        record
-            .command(12, &["DEL", "k"])
-            .command(12, &["DEL", "l"])
-            .finish();
-        assert_eq!(
-            text(&record),
-            "*2 $6 SELECT $2 12 *2 $3 DEL $1 k *2 $3 DEL $1 l *2 $6 SELECT $1 0 "
-        );
+        record.command(12, &["DEL", "k"]).command(12, &["DEL", "l"]).finish();
+        assert_eq!(text(&record), "*2 $6 SELECT $2 12 *2 $3 DEL $1 k *2 $3 DEL $1 l *2 $6 SELECT $1 0 ");
     }
 
     #[test]
     fn a_transaction_is_one_record() {
         let mut record = Record::new();
-        record
-            .transaction()
-            .command(0, &["A"])
-            .command(3, &["B"])
-            .command(0, &["C"])
-            .command(1, &["D"])
-            .finish();
+        record.transaction().command(0, &["A"]).command(3, &["B"]).command(0, &["C"]).command(1, &["D"]).finish();
         assert_eq!(
             text(&record),
             "*1 $5 MULTI *1 $1 A *2 $6 SELECT $1 3 *1 $1 B *2 $6 SELECT $1 0 *1 $1 C *2 $6 SELECT $1 1 *1 $1 D \
@@ -224,9 +205,6 @@ mod tests {
             matches!(&parts[1], Part::Shared(bytes, range) if Arc::ptr_eq(bytes, &value) && *range == (1..LARGE_RECORD + 1))
         );
         let large = "v".repeat(LARGE_RECORD);
-        assert_eq!(
-            text(&record),
-            format!("*4 $4 MSET ${LARGE_RECORD} {large} $1 k $3 vvv ")
-        );
+        assert_eq!(text(&record), format!("*4 $4 MSET ${LARGE_RECORD} {large} $1 k $3 vvv "));
     }
 }

@@ -40,23 +40,12 @@ struct Sleeper {
 
 impl Watermark {
     pub(crate) fn new(workers: usize) -> Watermark {
-        let sleeper = || {
-            Padded(Sleeper {
-                waits_for: AtomicU64::new(NOTHING),
-                waker: OnceLock::new(),
-            })
-        };
-        Watermark {
-            released: Padded(AtomicU64::new(0)),
-            sleepers: (0..workers).map(|_| sleeper()).collect(),
-        }
+        let sleeper = || Padded(Sleeper { waits_for: AtomicU64::new(NOTHING), waker: OnceLock::new() });
+        Watermark { released: Padded(AtomicU64::new(0)), sleepers: (0..workers).map(|_| sleeper()).collect() }
     }
 
     pub(crate) fn set_waker(&self, worker: usize, waker: Box<dyn Fn() + Send + Sync>) {
-        assert!(
-            self.sleepers[worker].0.waker.set(waker).is_ok(),
-            "a worker's waker is set once"
-        );
+        assert!(self.sleepers[worker].0.waker.set(waker).is_ok(), "a worker's waker is set once");
     }
 
     #[inline]
@@ -101,12 +90,7 @@ impl Watermark {
         let mut woken = 0;
         for Padded(sleeper) in &self.sleepers {
             let lsn = sleeper.waits_for.load(Relaxed);
-            if lsn > released
-                || sleeper
-                    .waits_for
-                    .compare_exchange(lsn, NOTHING, AcqRel, Relaxed)
-                    .is_err()
-            {
+            if lsn > released || sleeper.waits_for.compare_exchange(lsn, NOTHING, AcqRel, Relaxed).is_err() {
                 continue;
             }
             if let Some(waker) = sleeper.waker.get() {
@@ -122,9 +106,6 @@ impl Watermark {
 
 impl fmt::Debug for Watermark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watermark")
-            .field("released", &self.released)
-            .field("workers", &self.sleepers.len())
-            .finish()
+        f.debug_struct("Watermark").field("released", &self.released).field("workers", &self.sleepers.len()).finish()
     }
 }

@@ -10,10 +10,7 @@ const MIB: usize = 1024 * 1024;
 
 fn all(reader: &mut Reader) -> Vec<u8> {
     let end = reader.readable();
-    let bytes = reader
-        .chunks(reader.position()..end)
-        .flat_map(|chunk| chunk.bytes().to_vec())
-        .collect();
+    let bytes = reader.chunks(reader.position()..end).flat_map(|chunk| chunk.bytes().to_vec()).collect();
     reader.consumed(end);
     bytes
 }
@@ -31,11 +28,7 @@ fn a_position_is_the_number_of_bytes_before_it() {
     assert_eq!(appender.append(b"abc"), 3);
     assert_eq!(appender.append(b""), 3);
     assert_eq!(
-        appender.append_parts(&[
-            Part::Bytes(b"de"),
-            Part::Bytes(b""),
-            Part::Shared(Arc::new(b"xfgx".to_vec()), 1..3)
-        ]),
+        appender.append_parts(&[Part::Bytes(b"de"), Part::Bytes(b""), Part::Shared(Arc::new(b"xfgx".to_vec()), 1..3)]),
         7
     );
     let mut record = Record::new();
@@ -55,10 +48,7 @@ fn an_inactive_log_takes_nothing() {
     assert_eq!(appender.append(b"abc"), 0);
     let mut reader = log.activate(100);
     assert!(log.is_active());
-    assert_eq!(
-        (reader.position(), log.end(), log.released()),
-        (100, 100, 100)
-    );
+    assert_eq!((reader.position(), log.end(), log.released()), (100, 100, 100));
     assert_eq!(appender.append(b"abc"), 103);
     assert_eq!(all(&mut reader), b"abc");
     assert_eq!(appender.append(b"lost"), 107);
@@ -105,9 +95,7 @@ fn records_cross_blocks_and_blocks_are_reused() {
     let (_log, mut reader, mut appender) = active();
     let mut expected = Vec::new();
     for n in 0..5000u32 {
-        let record = n
-            .to_le_bytes()
-            .repeat(1 + usize::try_from(n).expect("small") % 2000);
+        let record = n.to_le_bytes().repeat(1 + usize::try_from(n).expect("small") % 2000);
         appender.append(&record);
         expected.extend_from_slice(&record);
         if n % 700 == 0 {
@@ -121,47 +109,29 @@ fn records_cross_blocks_and_blocks_are_reused() {
 #[test]
 fn a_large_record_is_referenced() {
     let (log, mut reader, mut appender) = active();
-    let value = Arc::new(
-        (0..3 * MIB)
-            .map(|n| n.to_le_bytes()[0])
-            .collect::<Vec<u8>>(),
-    );
+    let value = Arc::new((0..3 * MIB).map(|n| n.to_le_bytes()[0]).collect::<Vec<u8>>());
     appender.append(b"before");
     let mut record = Record::new();
-    record
-        .begin_command(0, 3)
-        .arg(b"SET")
-        .arg(b"k")
-        .shared_arg(&value, 10..value.len())
-        .finish();
+    record.begin_command(0, 3).arg(b"SET").arg(b"k").shared_arg(&value, 10..value.len()).finish();
     let end = appender.append_record(&record);
     appender.append(b"after");
     assert!(Arc::strong_count(&value) >= 2);
     drop(record);
-    assert_eq!(
-        Arc::strong_count(&value),
-        2,
-        "the log holds the value itself"
-    );
+    assert_eq!(Arc::strong_count(&value), 2, "the log holds the value itself");
     let readable = reader.readable();
     assert_eq!(readable, end + 5);
     let chunks: Vec<Chunk<'_>> = reader.chunks(0..readable).collect();
-    assert!(chunks.iter().any(|chunk| matches!(chunk, Chunk::Shared(bytes, range) if Arc::ptr_eq(bytes, &value) && range.start == 10)));
-    let bytes: Vec<u8> = chunks
-        .iter()
-        .flat_map(|chunk| chunk.bytes().to_vec())
-        .collect();
-    let head = format!(
-        "before*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n",
-        value.len() - 10
+    assert!(
+        chunks.iter().any(
+            |chunk| matches!(chunk, Chunk::Shared(bytes, range) if Arc::ptr_eq(bytes, &value) && range.start == 10)
+        )
     );
+    let bytes: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.bytes().to_vec()).collect();
+    let head = format!("before*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len() - 10);
     assert!(bytes == [head.as_bytes(), &value[10..], b"\r\nafter"].concat());
     // Partly read: the cut may be anywhere, and the value is kept until its last byte is consumed.
     for at in [3, 6, 40, 100_000, end - 3, end - 2] {
-        let rest: Vec<u8> = reader
-            .chunks(at..readable)
-            .flat_map(|chunk| chunk.bytes().to_vec())
-            .collect();
+        let rest: Vec<u8> = reader.chunks(at..readable).flat_map(|chunk| chunk.bytes().to_vec()).collect();
         assert!(rest == bytes[usize::try_from(at).expect("small")..]);
         drop(rest);
         reader.consumed(at);
@@ -173,9 +143,7 @@ fn a_large_record_is_referenced() {
 #[test]
 fn a_large_record_in_one_piece_or_many_is_the_same() {
     let (_log, mut reader, mut appender) = active();
-    let bytes: Vec<u8> = (0..LARGE_RECORD + 100)
-        .map(|n| n.to_le_bytes()[1])
-        .collect();
+    let bytes: Vec<u8> = (0..LARGE_RECORD + 100).map(|n| n.to_le_bytes()[1]).collect();
     appender.append(&bytes);
     assert!(all(&mut reader) == bytes);
     let parts: Vec<Part<'_>> = bytes.chunks(1000).map(Part::Bytes).collect();
@@ -204,10 +172,8 @@ fn a_ring_that_is_too_short_costs_memory_not_correctness() {
     let readable = reader.readable();
     assert_eq!(Some(&readable), ends.last());
     for n in 0..9usize {
-        let text: Vec<u8> = reader
-            .chunks(ends[2 * n + 1]..ends[2 * n + 2])
-            .flat_map(|chunk| chunk.bytes().to_vec())
-            .collect();
+        let text: Vec<u8> =
+            reader.chunks(ends[2 * n + 1]..ends[2 * n + 2]).flat_map(|chunk| chunk.bytes().to_vec()).collect();
         assert_eq!(text, format!("small record {n}").into_bytes());
     }
     reader.consumed(readable);
@@ -258,20 +224,13 @@ fn the_releaser_wakes_two_and_these_wake_the_rest() {
     let log = Log::new(9, 1000);
     let _reader = log.activate(0);
     let calls: Arc<Vec<AtomicUsize>> = Arc::new((0..9).map(|_| AtomicUsize::new(0)).collect());
-    let woken = || {
-        calls
-            .iter()
-            .map(|calls| calls.load(Ordering::Relaxed))
-            .collect::<Vec<_>>()
-    };
+    let woken = || calls.iter().map(|calls| calls.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let mut workers: Vec<_> = (0..9).map(|worker| log.appender(worker)).collect();
     for (worker, appender) in workers.iter_mut().enumerate() {
         let calls = Arc::clone(&calls);
         log.set_waker(
             worker,
-            Box::new(move || {
-                calls[worker].store(calls[worker].load(Ordering::Relaxed) + 1, Ordering::Relaxed)
-            }),
+            Box::new(move || calls[worker].store(calls[worker].load(Ordering::Relaxed) + 1, Ordering::Relaxed)),
         );
         assert!(appender.await_release(if worker == 8 { 20 } else { 10 }));
     }

@@ -26,17 +26,10 @@ fn record(w: u8, n: u8, len: u8) -> Vec<u8> {
 /// Reads what is readable, checks that it is whole records, and notes them.
 fn read(reader: &mut Reader, seen: &mut Vec<(u8, u8, u8)>) {
     let readable = reader.readable();
-    let bytes: Vec<u8> = reader
-        .chunks(reader.position()..readable)
-        .flat_map(|chunk| chunk.bytes().to_vec())
-        .collect();
+    let bytes: Vec<u8> = reader.chunks(reader.position()..readable).flat_map(|chunk| chunk.bytes().to_vec()).collect();
     let mut rest = &bytes[..];
     while let [len, tag, ..] = *rest {
-        assert_eq!(
-            rest[..usize::from(len)],
-            record(tag >> 4, tag & 15, len),
-            "a whole record"
-        );
+        assert_eq!(rest[..usize::from(len)], record(tag >> 4, tag & 15, len), "a whole record");
         seen.push((tag >> 4, tag & 15, len));
         rest = &rest[usize::from(len)..];
     }
@@ -68,11 +61,7 @@ fn two_workers(first: &'static [u8], second: &'static [u8], reads: usize, preemp
         read(&mut reader, &mut seen);
         assert_eq!(reader.position(), log.end());
         for (worker, lens) in [(0, first), (1, second)] {
-            let of_worker: Vec<_> = seen
-                .iter()
-                .filter(|record| record.0 == worker)
-                .copied()
-                .collect();
+            let of_worker: Vec<_> = seen.iter().filter(|record| record.0 == worker).copied().collect();
             let expected: Vec<_> = (0..).zip(lens).map(|(n, len)| (worker, n, *len)).collect();
             assert_eq!(of_worker, expected, "in the worker's order");
         }

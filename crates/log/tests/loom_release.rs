@@ -49,10 +49,8 @@ fn three_sleepers_one_release() {
     check(2, || {
         let log = Log::new(3, 100);
         let workers: Vec<_> = (0..3).map(|worker| sleeper(&log, worker)).collect();
-        let threads: Vec<_> = workers
-            .into_iter()
-            .map(|worker| loom::thread::spawn(move || sleep_until_released(worker, 1)))
-            .collect();
+        let threads: Vec<_> =
+            workers.into_iter().map(|worker| loom::thread::spawn(move || sleep_until_released(worker, 1))).collect();
         log.release(1);
         for thread in threads {
             thread.join().unwrap();

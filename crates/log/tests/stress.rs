@@ -6,12 +6,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use gimmal_log::{LARGE_RECORD, Log, Lsn, Part};
 
 const WORKERS: usize = 8;
 const RECORDS: u32 = 60_000;
 const HEAD: usize = 16;
+/// A wake that takes longer than this does not come.
+const LOST: Duration = Duration::from_secs(20);
 
 /// A record: its length, worker and number, then bytes that follow from these.
 fn record(worker: u32, number: u32, out: &mut Vec<u8>) {
@@ -22,12 +25,7 @@ fn record(worker: u32, number: u32, out: &mut Vec<u8>) {
         1..50 => usize::try_from(mixed >> 20).expect("small"),
         _ => usize::try_from(mixed >> 26).expect("small"),
     };
-    for word in [
-        u32::try_from(HEAD + body).expect("small"),
-        worker,
-        number,
-        mixed,
-    ] {
+    for word in [u32::try_from(HEAD + body).expect("small"), worker, number, mixed] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out.resize(HEAD + body, mixed.to_le_bytes()[2]);
@@ -60,10 +58,7 @@ fn eight_appenders_one_reader() {
                     let end = if number % 3 == 0 {
                         let (head, body) = bytes.split_at(HEAD);
                         let shared = Arc::new([b"x", body].concat());
-                        appender.append_parts(&[
-                            Part::Bytes(head),
-                            Part::Shared(Arc::clone(&shared), 1..shared.len()),
-                        ])
+                        appender.append_parts(&[Part::Bytes(head), Part::Shared(Arc::clone(&shared), 1..shared.len())])
                     } else {
                         appender.append(&bytes)
                     };
@@ -96,30 +91,21 @@ fn eight_appenders_one_reader() {
         let readable = reader.readable();
         if readable == reader.position() {
             if reader.may_sleep(readable) {
-                std::thread::park_timeout(std::time::Duration::from_secs(20));
-                assert!(
-                    reader.readable() > readable,
-                    "a wake was lost, or came for nothing"
-                );
+                // It may come for nothing: a worker rang while the reader changed its mind. It must come.
+                let asleep = Instant::now();
+                std::thread::park_timeout(LOST);
+                assert!(asleep.elapsed() < LOST, "a wake was lost");
             }
             continue;
         }
         let mut at = reader.position();
-        let bytes: Vec<u8> = reader
-            .chunks(at..readable)
-            .flat_map(|chunk| chunk.bytes().to_vec())
-            .collect();
+        let bytes: Vec<u8> = reader.chunks(at..readable).flat_map(|chunk| chunk.bytes().to_vec()).collect();
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let word =
-                |n: usize| u32::from_le_bytes(rest[4 * n..][..4].try_into().expect("four bytes"));
-            let (len, worker, number) =
-                (usize::try_from(word(0)).expect("small"), word(1), word(2));
+            let word = |n: usize| u32::from_le_bytes(rest[4 * n..][..4].try_into().expect("four bytes"));
+            let (len, worker, number) = (usize::try_from(word(0)).expect("small"), word(1), word(2));
             record(worker, number, &mut expected);
-            assert!(
-                rest[..len] == expected,
-                "record {number} of worker {worker} at {at}"
-            );
+            assert!(rest[..len] == expected, "record {number} of worker {worker} at {at}");
             let turn = &mut next[usize::try_from(worker).expect("small")];
             assert_eq!(number, *turn, "order of worker {worker}");
             *turn += 1;
@@ -133,10 +119,7 @@ fn eight_appenders_one_reader() {
     running.store(false, Ordering::Relaxed);
     for (worker, thread) in workers.into_iter().enumerate() {
         for (number, end) in thread.join().expect("no panic").into_iter().enumerate() {
-            let key = (
-                u32::try_from(worker).expect("small"),
-                u32::try_from(number).expect("small"),
-            );
+            let key = (u32::try_from(worker).expect("small"), u32::try_from(number).expect("small"));
             assert_eq!(seen[&key], end);
         }
     }
@@ -156,18 +139,14 @@ fn eight_sleepers_one_releaser() {
         .map(|worker| {
             let (log, slept) = (Arc::clone(&log), Arc::clone(&slept));
             let (tell, told) = std::sync::mpsc::channel();
-            log.set_waker(
-                worker,
-                Box::new(move || tell.send(()).expect("the worker waits")),
-            );
+            log.set_waker(worker, Box::new(move || tell.send(()).expect("the worker waits")));
             let mut appender = log.appender(worker);
             std::thread::spawn(move || {
                 let mut wanted = 1;
                 while wanted <= STEPS {
                     if appender.await_release(wanted) {
                         slept.fetch_add(1, Ordering::Relaxed);
-                        told.recv_timeout(std::time::Duration::from_secs(20))
-                            .expect("a wake was lost");
+                        told.recv_timeout(std::time::Duration::from_secs(20)).expect("a wake was lost");
                         appender.awake();
                     }
                     let released = log.released();
@@ -183,8 +162,13 @@ fn eight_sleepers_one_releaser() {
         .collect();
     for step in 1..=STEPS + 4 {
         log.release(step);
-        if step % 7 == 0 {
-            std::thread::yield_now();
+        // Now and then the workers get the time to fall asleep.
+        if step % 50 == 0 {
+            let before = slept.load(Ordering::Relaxed);
+            let begun = Instant::now();
+            while slept.load(Ordering::Relaxed) == before && begun.elapsed() < Duration::from_millis(1) {
+                std::thread::yield_now();
+            }
         }
     }
     for worker in workers {
