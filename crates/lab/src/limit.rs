@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lexopt::prelude::*;
 use serde_json::{Value, json};
 
 use crate::load::Measured;
-use crate::process::{ServerProcess, ServerSpec};
+use crate::process::{ServerProcess, ServerSpec, busy_us_of, cpu_us_with_children};
 use crate::stats::{median, median_interval};
 use crate::{host, sys, words};
 
@@ -138,6 +138,8 @@ impl Settings {
 const LIMIT: &str = "limit";
 /// Above this share of its processor the load, not the server, may be what is measured.
 const CLIENT_BOUND: f64 = 0.9;
+/// Above this share of one processor, used by anything else, absolute numbers mean nothing; ratios may still hold.
+const DISTURBED: f64 = 0.15;
 
 impl std::fmt::Display for Load {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -160,6 +162,33 @@ struct Sample {
     load: Load,
     measured: Measured,
     cpu_us_per_request: f64,
+    /// What anything else used of the two processors, as a share of one.
+    others_cpu: f64,
+}
+
+/// Processor time at one moment, in µs.
+struct Usage {
+    at: Instant,
+    server_us: u64,
+    lab_us: u64,
+    busy_us: u64,
+}
+
+impl Usage {
+    fn now(settings: &Settings, server: &ServerProcess) -> Result<Self> {
+        Ok(Self {
+            at: Instant::now(),
+            server_us: server.cpu_us()?,
+            lab_us: cpu_us_with_children(std::process::id())?,
+            busy_us: busy_us_of(&[settings.server_cpu, settings.load_cpu])?,
+        })
+    }
+
+    fn others_until(&self, later: &Self, server_us: u64) -> f64 {
+        let ours = server_us + (later.lab_us - self.lab_us);
+        let others = (later.busy_us - self.busy_us).saturating_sub(ours);
+        others as f64 / (later.at - self.at).as_micros().max(1) as f64
+    }
 }
 
 struct Run<'a> {
@@ -182,13 +211,20 @@ impl Run<'_> {
             self.versions.entry(spec.name.clone()).or_insert_with(|| host::describe_server(spec.port));
         }
         for &load in &settings.loads {
-            let before = server.cpu_us()?;
+            let before = Usage::now(settings, &server)?;
             let printed = self.load_process(spec.port, load, settings.seconds, &settings.command);
-            let spent = server.cpu_us()? - before;
+            let after = Usage::now(settings, &server)?;
+            let spent = after.server_us - before.server_us;
             match printed.and_then(|line| Measured::from_line(&line)) {
                 Ok(measured) => {
-                    let cpu_us_per_request = spent as f64 / measured.requests as f64;
-                    self.samples.push(Sample { round, server: spec.name.clone(), load, measured, cpu_us_per_request });
+                    self.samples.push(Sample {
+                        round,
+                        server: spec.name.clone(),
+                        load,
+                        cpu_us_per_request: spent as f64 / measured.requests as f64,
+                        others_cpu: before.others_until(&after, spent),
+                        measured,
+                    });
                 }
                 Err(error) => self.failures.push(format!("round {round} {} {load}: {error:#}", spec.name)),
             }
@@ -220,7 +256,7 @@ impl Run<'_> {
             json!({
                 "round": sample.round, "server": sample.server, "load": sample.load.to_string(), "rps": rps,
                 "cpu_us_per_request": sample.cpu_us_per_request, "p50_us": p50_us, "p99_us": p99_us,
-                "p999_us": p999_us, "max_us": max_us, "load_cpu": load_cpu,
+                "p999_us": p999_us, "max_us": max_us, "load_cpu": load_cpu, "others_cpu": sample.others_cpu,
             })
         };
         json!({
@@ -264,6 +300,7 @@ struct Row {
     p50_us: f64,
     p99_us: f64,
     load_cpu: f64,
+    others_cpu: f64,
 }
 
 impl Row {
@@ -271,9 +308,10 @@ impl Row {
         let Self { server, rps, share_of_limit, judged_to_this, cpu_us_per_request, p50_us, p99_us, .. } = self;
         let load = self.load.to_string();
         let bound = if self.load_cpu > CLIENT_BOUND { "  client-bound" } else { "" };
+        let disturbed = if self.others_cpu > DISTURBED { "  disturbed" } else { "" };
         format!(
             "load {load:8} {server:14} {rps:10.0} rps  share-of-limit {share_of_limit}  {judged}/this \
-             {judged_to_this}  cpu/req {cpu_us_per_request:.2} us  p50 {p50_us:.0} us  p99 {p99_us:.0} us{bound}"
+             {judged_to_this}  cpu/req {cpu_us_per_request:.2} us  p50 {p50_us:.0} us  p99 {p99_us:.0} us{bound}{disturbed}"
         )
     }
 
@@ -283,6 +321,7 @@ impl Row {
             "share_of_limit": self.share_of_limit.record(), "judged_to_this": self.judged_to_this.record(),
             "cpu_us_per_request": self.cpu_us_per_request, "p50_us": self.p50_us, "p99_us": self.p99_us,
             "load_cpu": self.load_cpu, "client_bound": self.load_cpu > CLIENT_BOUND,
+            "others_cpu": self.others_cpu, "disturbed": self.others_cpu > DISTURBED,
         })
     }
 }
@@ -304,6 +343,7 @@ fn summarise(samples: &[Sample], servers: &[ServerSpec], loads: &[Load]) -> Vec<
                 p50_us: middle(|s| s.measured.p50_us as f64),
                 p99_us: middle(|s| s.measured.p99_us as f64),
                 load_cpu: middle(|s| s.measured.load_cpu),
+                others_cpu: middle(|s| s.others_cpu),
             });
         }
     }
@@ -335,7 +375,7 @@ mod tests {
     fn sample(round: usize, server: &str, rps: f64) -> Sample {
         let measured = Measured { rps, p50_us: 1, p99_us: 2, p999_us: 3, max_us: 4, requests: 10, load_cpu: 0.5 };
         let load = Load { connections: 50, pipeline: 1 };
-        Sample { round, server: server.to_owned(), load, measured, cpu_us_per_request: 1.0 }
+        Sample { round, server: server.to_owned(), load, measured, cpu_us_per_request: 1.0, others_cpu: 0.0 }
     }
 
     #[test]

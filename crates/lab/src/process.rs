@@ -1,6 +1,7 @@
 //! Servers as child processes: started in a directory of their own, bound to a processor, killed when dropped.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
@@ -53,7 +54,7 @@ impl ServerProcess {
     /// The port is taken, the program does not start, ends at once, or does not accept in time; the error carries
     /// the end of what it printed.
     pub fn start(spec: &ServerSpec, cpu: Option<usize>, parent: &Path) -> Result<Self> {
-        ensure!(!accepts(spec.port), "something already listens on port {}", spec.port);
+        await_free(spec.port)?;
         let dir = new_directory(parent)?;
         let printed = fs::File::create(dir.join("printed"))?;
         let mut command = Command::new(program(&spec.argv[0])?);
@@ -127,14 +128,39 @@ impl Drop for ServerProcess {
 
 /// User and system time of a process, in µs.
 pub fn cpu_us_of(pid: u32) -> Result<u64> {
+    cpu_fields_us(pid, &[11, 12])
+}
+
+/// The same, with that of its children that have ended.
+pub fn cpu_us_with_children(pid: u32) -> Result<u64> {
+    cpu_fields_us(pid, &[11, 12, 13, 14])
+}
+
+fn cpu_fields_us(pid: u32, indices: &[usize]) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid} has ended"))?;
     // Fields are counted from behind the name, which may itself contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')').context("a stat file without a name")?;
-    let ticks = |index: usize| -> Result<u64> {
-        let field = fields.split_whitespace().nth(index).context("a stat file too short")?;
-        Ok(field.parse()?)
-    };
-    Ok((ticks(11)? + ticks(12)?) * 1_000_000 / sys::ticks_per_second())
+    let mut ticks = 0;
+    for index in indices {
+        let field = fields.split_whitespace().nth(*index).context("a stat file too short")?;
+        ticks += field.parse::<u64>()?;
+    }
+    Ok(ticks * 1_000_000 / sys::ticks_per_second())
+}
+
+/// Time that processors `cpus` have spent on anything since the machine started, in µs; steal and idle do not count.
+pub fn busy_us_of(cpus: &[usize]) -> Result<u64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let mut ticks = 0;
+    for cpu in cpus {
+        let name = format!("cpu{cpu} ");
+        let line = stat.lines().find_map(|line| line.strip_prefix(&name)).with_context(|| format!("no {name}"))?;
+        let fields = line.split_whitespace().map(|field| Ok(field.parse::<u64>()?)).collect::<Result<Vec<_>>>()?;
+        // user, nice, system, then (idle, iowait), irq, softirq
+        let [user, nice, system, _, _, irq, softirq, ..] = fields[..] else { bail!("a cpu line too short: {line}") };
+        ticks += user + nice + system + irq + softirq;
+    }
+    Ok(ticks * 1_000_000 / sys::ticks_per_second())
 }
 
 /// A program named by a relative path is meant relative to where the lab was started, not to the server's directory.
@@ -154,8 +180,20 @@ fn new_directory(parent: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// Waits until `port` can be bound. The kernel takes an io_uring apart after its process has ended, and until then a
+/// listening socket in it still accepts.
+fn await_free(port: u16) -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(5);
+    let start = Instant::now();
+    while TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err() {
+        ensure!(start.elapsed() < LIMIT, "something already listens on port {port}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 fn accepts(port: u16) -> bool {
-    std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok()
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Duration::from_secs(1)).is_ok()
 }
 
 fn last_lines(text: &str) -> String {
@@ -179,7 +217,9 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_is_reported_with_what_it_printed() {
-        let spec: ServerSpec = "x|1|sh -c 'echo it broke >&2; exit 3'".parse().expect("parses");
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        let argv = ["sh", "-c", "echo it broke >&2; exit 3"].map(str::to_owned).to_vec();
+        let spec = ServerSpec { name: "x".to_owned(), port, argv };
         let error = ServerProcess::start(&spec, None, &std::env::temp_dir()).err().expect("it cannot start");
         assert!(format!("{error:#}").contains("it broke"), "{error:#}");
     }
@@ -192,5 +232,16 @@ mod tests {
         while cpu_us_of(pid).expect("alive") <= before {
             assert!(start.elapsed() < Duration::from_secs(10), "no time used in 10 s of spinning");
         }
+        assert!(busy_us_of(&[0]).expect("there is a processor 0") > 0);
+        assert!(busy_us_of(&[1 << 20]).is_err());
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        assert!(await_free(port).is_err());
+        drop(listener);
+        assert!(await_free(port).is_ok());
     }
 }
