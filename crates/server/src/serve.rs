@@ -250,11 +250,12 @@ impl State {
             keyspace.prefetch_shard(batch, db, hash);
             command.hint = Some((key.as_ptr() as usize, hash));
         }
-        for (_, hash) in parsed.iter().filter_map(|command| command.hint) {
-            keyspace.prefetch_bucket(batch, db, hash);
+        let mut buckets = [None; PASS_COMMANDS];
+        for (bucket, command) in buckets.iter_mut().zip(parsed.iter()) {
+            *bucket = command.hint.and_then(|(_, hash)| keyspace.prefetch_bucket(batch, db, hash));
         }
-        for (_, hash) in parsed.iter().filter_map(|command| command.hint) {
-            keyspace.prefetch_entry(batch, db, hash);
+        for bucket in buckets[..parsed.len()].iter().flatten() {
+            bucket.prefetch_entry();
         }
     }
 

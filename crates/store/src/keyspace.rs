@@ -5,6 +5,7 @@
 //! gate with no shard locked (`assert_unlocked`), when no other thread is in a batch, and freed by its new owner or when the
 //! keyspace is dropped. Each use of a batch checks that it is of this keyspace's gate.
 
+use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -37,6 +38,23 @@ pub struct Keyspace {
     shards: Arc<[ShardCell]>,
     databases: Box<[AtomicPtr<Database>]>,
     reclaim: Arc<Reclaim>,
+}
+
+/// A bucket that was requested, and stays allocated as long as the batch.
+#[derive(Clone, Copy)]
+pub struct Bucket<'b> {
+    segment: Segment,
+    buckets: usize,
+    fingerprint: u16,
+    batch: PhantomData<&'b ()>,
+}
+
+impl Bucket<'_> {
+    /// Requests the entry in the bucket that has the key's fingerprint. Takes no lock and reads no entry, only the bucket.
+    #[inline]
+    pub fn prefetch_entry(&self) {
+        self.segment.prefetch_entries(self.buckets, self.fingerprint);
+    }
 }
 
 impl Keyspace {
@@ -117,20 +135,13 @@ impl Keyspace {
         }
     }
 
-    /// Requests the bucket in which a key would be. Takes no lock and reads no entry.
+    /// Finds and requests the bucket in which a key would be. Takes no lock and reads no entry. `None` if there are no keys.
     #[inline]
-    pub fn prefetch_bucket(&self, batch: &Batch<'_>, db: usize, hash: Hash) {
-        if let Some((segment, buckets)) = self.segment(batch, db, hash) {
-            Segment::prefetch_buckets(segment.as_ptr(), buckets, hash.fingerprint());
-        }
-    }
-
-    /// Requests the entry in a key's bucket that has its fingerprint. Takes no lock and reads no entry, only the bucket.
-    #[inline]
-    pub fn prefetch_entry(&self, batch: &Batch<'_>, db: usize, hash: Hash) {
-        if let Some((segment, buckets)) = self.segment(batch, db, hash) {
-            segment.prefetch_entries(buckets, hash.fingerprint());
-        }
+    pub fn prefetch_bucket<'b>(&self, batch: &'b Batch<'_>, db: usize, hash: Hash) -> Option<Bucket<'b>> {
+        let (segment, buckets) = self.segment(batch, db, hash)?;
+        let fingerprint = hash.fingerprint();
+        Segment::prefetch_buckets(segment.as_ptr(), buckets, fingerprint);
+        Some(Bucket { segment, buckets, fingerprint, batch: PhantomData })
     }
 
     /// Number of keys in a database: a sum over shards that may be changing.

@@ -7,7 +7,7 @@
 //!                            └ Directory ── Segments (1 to 14 buckets of 8 slots) ── entries (header, key, value)
 //! ```
 //! A thread enters the [`Gate`] as a participant and gets a [`Batch`]; with it it prefetches ([`Keyspace::prefetch_bucket`],
-//! [`Keyspace::prefetch_entry`]) and locks shards ([`Keyspace::try_lock`]); a [`Shard`] gives tables and durability state. Between
+//! [`Bucket::prefetch_entry`]) and locks shards ([`Keyspace::try_lock`]); a [`Shard`] gives tables and durability state. Between
 //! batches it calls [`Keyspace::collect`].
 //!
 //! # API notes
@@ -51,7 +51,7 @@ pub use database::DetachedDatabase;
 pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};
 pub use hash::{Hash, SHARD_BITS_MAX};
-pub use keyspace::{Keyspace, Options};
+pub use keyspace::{Bucket, Keyspace, Options};
 pub use rope::{EXTENT, Rope, RopeBuilder};
 pub use shard::{Shard, ShardState};
 pub use table::{EntryMut, POSITION_BITS, Put, Removed, StandaloneTable, Table};
