@@ -2,7 +2,7 @@
 //! like the plain epoll loop in C that is taken as the limit of this kernel.
 //!
 //! usage: `echo_limit PORT REPLY_BYTES uring|epoll [OPTION...]`   (`REPLY_BYTES` -1 answers `+OK`)
-//! options: `defer`, `coop` (task work), `sync` (send at once on the ring engine), `batch` (send after the pass instead
+//! options: `defer`, `coop` (task work), `sync`, `async` (send at once on the ring engine, or never), `batch` (send after the pass instead
 //! of after each receive), `buffers=N`, `bytes=N`, `sq=N`, `cq=N`, `stats` (counters on standard error, each second)
 
 #![forbid(unsafe_code)]
@@ -33,7 +33,8 @@ fn main() -> io::Result<()> {
             _ => match option.as_str() {
                 "defer" => uring.task_run = TaskRun::Defer,
                 "coop" => uring.task_run = TaskRun::Coop,
-                "sync" => uring.sync_send = true,
+                "sync" => uring.sync_send_bytes = 0,
+                "async" => uring.sync_send_bytes = usize::MAX,
                 "batch" => batch = true,
                 "stats" => stats = true,
                 _ => return Err(io::Error::other(format!("unknown option {option}"))),

@@ -9,12 +9,12 @@
 //! nothing means removed: epoll reports hang-ups even of descriptors watched for nothing, which would be a hot loop.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::table::{Table, Token};
-use crate::{Completion, ConnId, Counters, Engine, ListenerId, Output, Socket, Waker, os};
+use crate::{Completion, ConnId, Counters, Engine, ListenerId, Output, Socket, Waker, attempt, os};
 
 /// An [`Engine`] on epoll.
 pub struct Epoll {
@@ -67,10 +67,6 @@ const WAKER: u8 = 2;
 const EVENTS: usize = 1024;
 /// One receive takes at most this: large enough that a system call is amortised, small enough for the L2 cache.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// A send attempt stops after this many bytes, so that one large reply does not hold up the worker.
-const SEND_BYTES: usize = 1024 * 1024;
-/// Slices offered to one `sendmsg`.
-const SLICES: usize = 64;
 /// How long accepting rests after an error such as `EMFILE`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -169,7 +165,7 @@ impl Epoll {
     fn send_more(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         let Some(mut output) = connection.output.take() else { return };
-        match attempt(connection.socket.as_fd(), &mut output, &mut self.counters) {
+        match attempt::send(connection.socket.as_fd(), &mut output, &mut self.counters) {
             Ok(()) if !output.is_empty() => connection.output = Some(output),
             result => {
                 output.clear();
@@ -299,7 +295,7 @@ impl Engine for Epoll {
             return Some((output, Err(io::ErrorKind::NotConnected.into())));
         };
         debug_assert!(connection.output.is_none(), "a send is in flight already");
-        let result = attempt(connection.socket.as_fd(), &mut output, &mut self.counters);
+        let result = attempt::send(connection.socket.as_fd(), &mut output, &mut self.counters);
         if result.is_ok() && !output.is_empty() {
             connection.output = Some(output);
             self.watch(conn);
@@ -380,39 +376,6 @@ impl Connection {
         let write = if self.output.is_some() { WRITE } else { 0 };
         read | write
     }
-}
-
-/// Sends until all is sent, the socket takes no more, or [`SEND_BYTES`] went.
-fn attempt(socket: std::os::fd::BorrowedFd<'_>, output: &mut Output, counters: &mut Counters) -> io::Result<()> {
-    let mut budget = SEND_BYTES;
-    while !output.is_empty() && budget > 0 {
-        let (offered, result) = if let Some(bytes) = output.contiguous() {
-            let bytes = &bytes[..bytes.len().min(budget)];
-            (bytes.len(), os::send(socket, bytes))
-        } else {
-            let mut room = [IoSlice::new(&[]); SLICES];
-            let (filled, bytes) = output.iovecs(&mut room, budget);
-            (bytes, os::send_slices(socket, &room[..filled]))
-        };
-        counters.sends += 1;
-        match result {
-            Ok(sent) => {
-                output.advance(sent);
-                budget -= sent;
-                if sent < offered {
-                    counters.short_sends += 1;
-                    return Ok(());
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                counters.short_sends += 1;
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 fn is_temporary(error: &io::Error) -> bool {

@@ -24,6 +24,7 @@
 
 #![deny(unsafe_code)]
 
+mod attempt;
 mod choose;
 mod epoll;
 #[allow(unsafe_code)]

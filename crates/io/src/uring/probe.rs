@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{Probe, opcode};
 
-use super::ring::{Ring, Setup, TaskRun};
+use super::ring::{Ring, Setup};
 use super::{Uring, UringOptions};
 use crate::{Completion, ConnId, Engine, os};
 
@@ -151,6 +151,3 @@ fn connection() -> io::Result<(OwnedFd, Far)> {
     };
     tcp().or_else(|_| UnixStream::pair().map(|(near, far)| (near.into(), Far::Unix(far))))
 }
-
-/// The default for `TaskRun`, see its measurement in [`UringOptions`].
-pub(super) const TASK_RUN: TaskRun = TaskRun::Coop;

@@ -80,6 +80,7 @@ const ENTER_GETEVENTS: u32 = 1 << 0;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const REGISTER_RING_FDS: u32 = 20;
+const UNREGISTER_RING_FDS: u32 = 21;
 
 /// `struct io_uring_getevents_arg`.
 #[repr(C)]
@@ -278,6 +279,21 @@ impl Ring {
             )
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// A registered descriptor keeps the ring alive, and a thread has room for 16 of them.
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if let (true, Ok(index)) = (self.setup.registered, u32::try_from(self.enter_fd)) {
+            let fd = self.uring.as_raw_fd();
+            let mut update = RegisterFd { offset: index, reserved: 0, data: 0 };
+            // SAFETY: the update outlives the call.
+            let result = unsafe {
+                libc::syscall(libc::SYS_io_uring_register, fd, UNREGISTER_RING_FDS, &raw mut update, 1u32)
+            };
+            debug_assert_eq!(result, 1, "unregistering the ring: {}", io::Error::last_os_error());
+        }
     }
 }
 

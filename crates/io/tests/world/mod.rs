@@ -33,6 +33,7 @@ pub enum Kind {
     UringDeferHostile,
     /// The smallest of everything, on AF_UNIX.
     UringUnix,
+    /// Every send is tried at once first; the other kinds leave all to the ring.
     UringSyncSend,
     Sim,
     SimHostile,
@@ -51,7 +52,7 @@ impl World {
     }
 
     pub fn engine(&self) -> Box<dyn Engine> {
-        let default = UringOptions::default();
+        let default = UringOptions { sync_send_bytes: usize::MAX, ..UringOptions::default() };
         let hostile =
             UringOptions { sq_entries: 2, cq_entries: 4, buffers: 2, buffer_bytes: 64, task_run: TaskRun::Coop, ..default };
         match self.kind {
@@ -67,7 +68,7 @@ impl World {
                 Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..hostile }).unwrap())
             }
             Kind::UringHostile | Kind::UringUnix => Box::new(Uring::new(hostile).unwrap()),
-            Kind::UringSyncSend => Box::new(Uring::new(UringOptions { sync_send: true, ..default }).unwrap()),
+            Kind::UringSyncSend => Box::new(Uring::new(UringOptions { sync_send_bytes: 0, ..default }).unwrap()),
         }
     }
 

@@ -1,0 +1,70 @@
+//! Sending at once, without blocking: what epoll does first with every output and io_uring with large ones.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+
+use crate::{Counters, Output, os};
+
+/// An attempt stops after this many bytes, so that one large reply does not hold up the worker.
+pub(crate) const SEND_BYTES: usize = 1024 * 1024;
+/// Slices offered to one `sendmsg`.
+pub(crate) const SLICES: usize = 64;
+
+/// Sends until all is sent, the socket takes no more, or [`SEND_BYTES`] went; the output knows how much is left.
+pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut Counters) -> io::Result<()> {
+    let mut budget = SEND_BYTES;
+    while !output.is_empty() && budget > 0 {
+        let (offered, result) = if let Some(bytes) = output.contiguous() {
+            let bytes = &bytes[..bytes.len().min(budget)];
+            (bytes.len(), os::send(socket, bytes))
+        } else {
+            let mut room = [IoSlice::new(&[]); SLICES];
+            let (filled, bytes) = output.iovecs(&mut room, budget);
+            (bytes, os::send_slices(socket, &room[..filled]))
+        };
+        counters.sends += 1;
+        match result {
+            Ok(sent) => {
+                output.advance(sent);
+                budget -= sent;
+                if sent < offered {
+                    counters.short_sends += 1;
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                counters.short_sends += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_the_socket_does_not_take_stays() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut counters = Counters::default();
+        let value = Arc::new(vec![b'v'; 100_000]);
+        let mut output = Output::with_head(b"head".to_vec());
+        for _ in 0..100 {
+            output.push_shared(Arc::clone(&value), 0..value.len());
+        }
+        let total = output.len();
+        send(near.as_fd(), &mut output, &mut counters).unwrap();
+        assert!(!output.is_empty() && output.len() < total);
+        assert_eq!(counters.short_sends, 1);
+        drop(far);
+        let error = send(near.as_fd(), &mut output, &mut counters).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+}
