@@ -19,11 +19,11 @@ pub fn lookup<'t>(commands: &'t crate::command::Table, args: &Args<'_>, last: Op
 /// Runs one command: its reply, or the reason why there is none yet, is what comes back.
 #[inline]
 pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) -> Outcome {
-    let Some(mut entry) = found else { return Err(unknown(exec, args)) };
+    let Some(mut entry) = found else { return Err(unknown(args)) };
     if !entry.subcommands.is_empty() && args.len() > 1 {
         match entry.subcommand(args.at(1)) {
             Some(sub) => entry = sub,
-            None => return Err(unknown_subcommand(exec, entry, args)),
+            None => return Err(unknown_subcommand(entry, args)),
         }
     }
     if !entry.command.accepts(args.len()) {
@@ -106,10 +106,7 @@ pub fn echoed(word: &[u8]) -> Cow<'_, str> {
 }
 
 #[cold]
-fn unknown(exec: &mut Exec<'_>, args: &Args<'_>) -> Stop {
-    if exec.active_gates() & gate::NEEDS_AUTH != 0 {
-        return "NOAUTH Authentication required.".into();
-    }
+fn unknown(args: &Args<'_>) -> Stop {
     let mut text = format!("ERR unknown command '{}', with args beginning with: ", echoed(args.at(0)));
     let named = text.len();
     for i in 1..args.len() {
@@ -127,10 +124,7 @@ fn unknown(exec: &mut Exec<'_>, args: &Args<'_>) -> Stop {
 }
 
 #[cold]
-fn unknown_subcommand(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Stop {
-    if exec.active_gates() & gate::NEEDS_AUTH != 0 && entry.command.flags & flag::NO_AUTH == 0 {
-        return "NOAUTH Authentication required.".into();
-    }
+fn unknown_subcommand(entry: &Entry, args: &Args<'_>) -> Stop {
     let container = entry.command.name.to_ascii_uppercase();
     format!("ERR unknown subcommand '{}'. Try {container} HELP.", echoed(args.at(1))).into()
 }

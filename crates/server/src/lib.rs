@@ -36,6 +36,7 @@ pub mod logging;
 pub mod mail;
 #[allow(unsafe_code)]
 pub mod os;
+pub mod remains;
 pub mod reply;
 pub mod serve;
 pub mod session;

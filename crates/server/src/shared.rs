@@ -3,6 +3,7 @@
 use crate::command::Table;
 use crate::config::Config;
 use crate::mail::{Mailbox, Message};
+use crate::remains::Remains;
 use crate::slowlog::Slowlog;
 use crate::stats::WorkerStats;
 use gimmal_log::Log;
@@ -35,6 +36,8 @@ pub struct Shared {
     pub pause: Pause,
     /// Clients and shutdown.
     pub lifecycle: Lifecycle,
+    /// Flushed databases, being freed.
+    pub remains: Remains,
     /// Switches of DEBUG.
     pub debug: DebugSwitches,
     /// Workers may spin a little on a lock: there are more processors than workers.

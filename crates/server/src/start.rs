@@ -4,6 +4,7 @@ use crate::command::Table;
 use crate::config::{Config, IoEngine, Loaded, LogLevel};
 use crate::logging::{self, Level};
 use crate::mail::Mailbox;
+use crate::remains::Remains;
 use crate::session::Peer;
 use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
 use crate::stats::WorkerStats;
@@ -177,6 +178,7 @@ fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Result<S
         errors: Mutex::default(),
         pause: Pause::default(),
         lifecycle: Lifecycle::default(),
+        remains: Remains::default(),
         debug: DebugSwitches::default(),
         spin_on_locks: workers < cores,
     })

@@ -16,6 +16,8 @@ pub struct Ticker {
     resume: u64,
     connection: usize,
     long_passes: u32,
+    /// There is more to free: no sleep.
+    freeing: bool,
 }
 
 /// Between two ticks.
@@ -37,12 +39,16 @@ const LONG_PASS_US: u64 = 1000;
 impl Ticker {
     /// How long until the next tick, at most `most`.
     pub fn until_next(&self, most: Duration) -> Duration {
-        self.last.map_or(Duration::ZERO, |last| most.saturating_sub(last.elapsed()))
+        match self.last {
+            Some(last) if !self.freeing => most.saturating_sub(last.elapsed()),
+            _ => Duration::ZERO,
+        }
     }
 }
 
 /// Does what is due. Called once a pass; cheap unless a tick is due.
 pub fn tick(state: &mut State) {
+    state.ticker.freeing = state.shared.remains.free_slice();
     let now = Instant::now();
     if state.ticker.last.is_some_and(|last| now.duration_since(last) < TICK) {
         return;

@@ -81,6 +81,9 @@ pub struct DetachedDatabase {
     len: usize,
 }
 
+// SAFETY: it owns its tables, directories and segments alone; like a `Database`, these are bound to no thread.
+unsafe impl Send for DetachedDatabase {}
+
 impl DetachedDatabase {
     /// Takes over a database that no other thread can reach.
     pub(crate) fn new(database: Option<Box<Database>>) -> Self {

@@ -144,6 +144,12 @@ impl<'g> Batch<'g> {
         Some(exclusive)
     }
 
+    /// Whether this batch has closed the gate, and not opened it again: every other participant is outside.
+    pub fn has_closed(&self) -> bool {
+        // Only this thread writes this value, and `try_close` returns when the others are outside.
+        self.gate.closing.0.load(Ordering::Relaxed) == self.participant + 1
+    }
+
     /// Leaves the gate and enters it again: what a worker does between two connections when somebody wants to close.
     ///
     /// # Panics
@@ -217,10 +223,10 @@ mod tests {
         let gate = Gate::new(1);
         let batch = gate.enter(0);
         let exclusive = batch.try_close().expect("nobody else");
-        assert!(gate.is_closing());
+        assert!(gate.is_closing() && batch.has_closed());
         assert!(batch.try_close().is_none());
         drop(exclusive);
-        assert!(!gate.is_closing());
+        assert!(!gate.is_closing() && !batch.has_closed());
         assert!(batch.try_close().is_some());
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! `databases` holds null or a leaked box. A database is reached inside a batch only; it is replaced or taken out behind a closed
-//! gate with no shard locked (`assert_unlocked`), when no other thread is in a batch, and freed by its new owner or when the
+//! gate with no shard locked (`assert_alone`), when no other thread is in a batch, and freed by its new owner or when the
 //! keyspace is dropped. Each use of a batch checks that it is of this keyspace's gate.
 
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::database::{Database, DetachedDatabase};
-use crate::gate::{Batch, Exclusive, Gate};
+use crate::gate::{Batch, Gate};
 use crate::hash::{Hash, Hasher, SHARD_BITS_MAX};
 use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::reclaim::Reclaim;
@@ -177,9 +177,9 @@ impl Keyspace {
     /// Exchanges two databases.
     ///
     /// # Panics
-    /// If `exclusive` is of another gate, or its batch holds a shard.
-    pub fn swap_databases(&self, exclusive: &Exclusive<'_>, a: usize, b: usize) {
-        self.assert_unlocked(exclusive);
+    /// If `batch` is of another gate, has not closed it ([`Batch::try_close`]), or holds a shard.
+    pub fn swap_databases(&self, batch: &Batch<'_>, a: usize, b: usize) {
+        self.assert_alone(batch);
         let of_a = self.databases[a].load(Ordering::Acquire);
         let of_b = self.databases[b].swap(of_a, Ordering::AcqRel);
         self.databases[a].store(of_b, Ordering::Release);
@@ -188,9 +188,9 @@ impl Keyspace {
     /// Takes a database's contents out, leaving it empty.
     ///
     /// # Panics
-    /// If `exclusive` is of another gate, or its batch holds a shard.
-    pub fn detach_database(&self, exclusive: &Exclusive<'_>, db: usize) -> DetachedDatabase {
-        self.assert_unlocked(exclusive);
+    /// If `batch` is of another gate, has not closed it ([`Batch::try_close`]), or holds a shard.
+    pub fn detach_database(&self, batch: &Batch<'_>, db: usize) -> DetachedDatabase {
+        self.assert_alone(batch);
         let database = self.databases[db].swap(null_mut(), Ordering::AcqRel);
         // SAFETY: leaked by `made`; no other thread is inside the gate, and this one holds no reference into it.
         DetachedDatabase::new((!database.is_null()).then(|| unsafe { Box::from_raw(database) }))
@@ -270,13 +270,12 @@ impl Keyspace {
         );
     }
 
-    fn assert_unlocked(&self, exclusive: &Exclusive<'_>) {
-        self.check(exclusive.batch());
-        assert_eq!(
-            exclusive.batch().locked().get(),
-            0,
-            "a database was taken while a shard is locked"
-        );
+    /// That this batch has closed the gate is checked here instead of asked for as an [`Exclusive`](crate::Exclusive): a
+    /// command may run while its caller holds that.
+    fn assert_alone(&self, batch: &Batch<'_>) {
+        self.check(batch);
+        assert!(batch.has_closed(), "a database was taken while the gate is open");
+        assert_eq!(batch.locked().get(), 0, "a database was taken while a shard is locked");
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::args::Args;
 use crate::arguments::{block, integer, string};
 use crate::command::{Command, acl, flag::*};
+use crate::commands::keyspace::database;
 use crate::dispatch::echoed;
 use crate::exec::{Exec, Outcome, ReplyError, error};
 use crate::title::{REDIS_VERSION, SERVER};
@@ -268,14 +269,6 @@ fn select(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     exec.session.db = database(exec, args.int(1)?)?;
     exec.reply.put().ok();
     Ok(())
-}
-
-/// A client's number as that of a database.
-fn database(exec: &Exec<'_>, number: i64) -> Result<usize, ReplyError> {
-    usize::try_from(number)
-        .ok()
-        .filter(|db| *db < exec.shared.keyspace.databases())
-        .ok_or(error("ERR DB index is out of range"))
 }
 
 #[cfg(test)]

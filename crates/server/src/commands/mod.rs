@@ -3,11 +3,12 @@
 pub mod client;
 pub mod connection;
 pub mod help;
+pub mod keyspace;
 pub mod string;
 
 use crate::command::Table;
 
 /// Every command of this server.
 pub fn table() -> Table {
-    Table::new(&[string::COMMANDS, connection::COMMANDS, client::COMMANDS])
+    Table::new(&[string::COMMANDS, connection::COMMANDS, client::COMMANDS, keyspace::COMMANDS])
 }
