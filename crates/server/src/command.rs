@@ -134,7 +134,7 @@ pub mod flag {
     /// Gimmal's own: keys move with options (Redis's `movablekeys`).
     pub const MOVABLE_KEYS: u32 = 1 << 29;
 
-    /// Bit and COMMAND INFO name of every public flag, in Redis's order.
+    /// Bit and name of every flag that COMMAND INFO shows, in Redis's order.
     pub const NAMES: &[(u32, &str)] = &[
         (WRITE, "write"),
         (READONLY, "readonly"),
@@ -150,13 +150,11 @@ pub mod flag {
         (ASKING, "asking"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
-        (MAY_REPLICATE, "may_replicate"),
         (NO_MANDATORY_KEYS, "no_mandatory_keys"),
-        (PROTECTED, "protected"),
         (NO_ASYNC_LOADING, "no_async_loading"),
         (NO_MULTI, "no_multi"),
-        (ALLOW_BUSY, "allow_busy"),
         (MOVABLE_KEYS, "movablekeys"),
+        (ALLOW_BUSY, "allow_busy"),
     ];
 }
 

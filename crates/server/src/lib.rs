@@ -32,6 +32,7 @@ pub mod dispatch;
 pub mod exec;
 pub mod gather;
 pub mod glob;
+pub mod keys;
 pub mod logging;
 pub mod mail;
 #[allow(unsafe_code)]

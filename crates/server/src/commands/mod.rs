@@ -1,6 +1,7 @@
 //! The command families; each opens with its table.
 
 pub mod client;
+pub mod command;
 pub mod connection;
 pub mod help;
 pub mod keyspace;
@@ -10,5 +11,5 @@ use crate::command::Table;
 
 /// Every command of this server.
 pub fn table() -> Table {
-    Table::new(&[string::COMMANDS, connection::COMMANDS, client::COMMANDS, keyspace::COMMANDS])
+    Table::new(&[string::COMMANDS, connection::COMMANDS, client::COMMANDS, keyspace::COMMANDS, command::COMMANDS])
 }
