@@ -15,6 +15,8 @@ pub struct Ticker {
     shard: usize,
     resume: u64,
     connection: usize,
+    query_bytes: u64,
+    output_bytes: u64,
     long_passes: u32,
     /// There is more to free: no sleep.
     freeing: bool,
@@ -59,7 +61,6 @@ pub fn tick(state: &mut State) {
     expire(state, now);
     time_limits(state);
     rebalance(state);
-    memory(state);
     crate::alloc::collect();
 }
 
@@ -114,7 +115,7 @@ fn expire(state: &mut State, started: Instant) {
     state.local.stats.expire_ns.add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Looks at a tenth of the connections, so at each about once a second.
+/// Looks at a tenth of the connections, so at each about once a second, and adds up what they hold, for INFO.
 fn time_limits(state: &mut State) {
     let slots = state.connections.slots();
     let timeout_ms = state.local.config.timeout().saturating_mul(1000);
@@ -122,7 +123,13 @@ fn time_limits(state: &mut State) {
     for _ in 0..(slots / 10 + 1).min(slots) {
         let index = state.ticker.connection % slots;
         state.ticker.connection = index + 1;
+        if index == 0 {
+            state.local.stats.query_bytes.set(std::mem::take(&mut state.ticker.query_bytes));
+            state.local.stats.output_bytes.set(std::mem::take(&mut state.ticker.output_bytes));
+        }
         let Some((id, c)) = state.connections.at(index) else { continue };
+        state.ticker.query_bytes += c.query.capacity() as u64;
+        state.ticker.output_bytes += c.pending_bytes() as u64;
         let idle_ms = now - c.session.active_ms;
         let over = match c.state {
             Doing::Lingering => now - c.since_ms > LINGER_MS,
@@ -163,15 +170,4 @@ fn rebalance(state: &mut State) {
             state.actions.push(Action::Detach(id));
         }
     }
-}
-
-/// Publishes what the connections hold, for INFO.
-fn memory(state: &mut State) {
-    let (mut query, mut output) = (0, 0);
-    for (_, c) in state.connections.iter() {
-        query += c.query.capacity() as u64;
-        output += (c.pending_bytes()) as u64;
-    }
-    state.local.stats.query_bytes.set(query);
-    state.local.stats.output_bytes.set(output);
 }

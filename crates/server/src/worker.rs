@@ -106,6 +106,7 @@ pub struct Local {
     record: Record,
     timer: quanta::Clock,
     lap: u64,
+    pass_began: u64,
 }
 
 /// Longest sleep: timers run ten times a second.
@@ -134,6 +135,7 @@ impl<E: Engine> Worker<E> {
             appender: shared.log.appender(id),
             record: Record::new(),
             lap: timer.raw(),
+            pass_began: timer.raw(),
             timer,
         };
         let state = State {
@@ -299,6 +301,7 @@ impl State {
         let local = &mut self.local;
         local.now_ms = crate::now_ms();
         local.lap = local.timer.raw();
+        local.pass_began = local.lap;
         local.log_active = self.shared.log.is_active();
         local.released = if local.log_active { self.shared.log.released() } else { Lsn::MAX };
         let version = self.shared.settings.version();
@@ -334,6 +337,8 @@ impl State {
     fn end_pass(&mut self, counters: gimmal_io::Counters) {
         let stats = &self.local.stats;
         stats.passes.add(1);
+        let ended = self.local.timer.raw();
+        stats.pass_us.raise(self.local.timer.delta_as_nanos(self.local.pass_began, ended) / 1000);
         let values = [
             counters.enters,
             counters.sqes,
