@@ -76,6 +76,12 @@ pub fn kernel() -> String {
     format!("{} {} {}", read("ostype"), read("osrelease"), std::env::consts::ARCH)
 }
 
+/// The system's words for an error, without the number that the standard library adds.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words).to_owned()
+}
+
 /// Raises the limit of open files to at least `wanted` where allowed; returns the limit in force.
 pub fn raise_file_limit(wanted: u64) -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -97,6 +97,13 @@ impl Shared {
         self.stats.iter().map(|stats| counter(stats)).sum()
     }
 
+    /// Puts to zero what CONFIG RESETSTAT resets. Called while the gate is closed: each counter's writer is outside.
+    pub fn reset_stats(&self) {
+        self.stats.iter().for_each(|stats| stats.reset());
+        self.errors.lock().expect("counting does not panic").clear();
+        self.remains.reset();
+    }
+
     /// Tells every worker to look at the shared state.
     pub fn tell_all(&self) {
         self.mail.iter().for_each(|mailbox| mailbox.post(Message::Look));

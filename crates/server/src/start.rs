@@ -232,6 +232,13 @@ fn prepare_process(config: &Config) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes room for the sockets of this many clients; the error is how many fit.
+pub fn raise_file_limit(maxclients: u64) -> Result<(), u64> {
+    let wanted = maxclients.saturating_add(RESERVED_FILES);
+    let files = os::raise_file_limit(wanted).unwrap_or(0);
+    if files < wanted { Err(files.saturating_sub(RESERVED_FILES)) } else { Ok(()) }
+}
+
 /// The directive's level as the log's.
 pub fn level(level: LogLevel) -> Level {
     match level {

@@ -13,7 +13,7 @@ use crate::connection::{Connection, Connections, State as Doing};
 use crate::mail::Message;
 use crate::serve::Scratch;
 use crate::session::Peer;
-use crate::shared::Shared;
+use crate::shared::{Settings, Shared};
 use crate::stats::WorkerStats;
 use crate::{accept, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
@@ -304,11 +304,7 @@ impl State {
         local.pass_began = local.lap;
         local.log_active = self.shared.log.is_active();
         local.released = if local.log_active { self.shared.log.released() } else { Lsn::MAX };
-        let version = self.shared.settings.version();
-        if version != local.config_version {
-            local.config_version = version;
-            local.adopt(self.shared.settings.current());
-        }
+        local.look_at(&self.shared.settings);
         local.gates = match self.shared.pause.at(local.now_ms) {
             None => 0,
             Some(false) => gate::PAUSED_WRITES,
@@ -448,6 +444,16 @@ impl Local {
             self.gates |= gate::LOG_FULL;
         } else {
             self.gates &= !gate::LOG_FULL;
+        }
+    }
+
+    /// Takes over the configuration in force, if it has changed.
+    #[inline]
+    pub fn look_at(&mut self, settings: &Settings) {
+        let version = settings.version();
+        if version != self.config_version {
+            self.config_version = version;
+            self.adopt(settings.current());
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod command;
+pub mod config;
 pub mod connection;
 pub mod help;
 pub mod keyspace;
@@ -11,5 +12,12 @@ use crate::command::Table;
 
 /// Every command of this server.
 pub fn table() -> Table {
-    Table::new(&[string::COMMANDS, connection::COMMANDS, client::COMMANDS, keyspace::COMMANDS, command::COMMANDS])
+    Table::new(&[
+        string::COMMANDS,
+        connection::COMMANDS,
+        client::COMMANDS,
+        keyspace::COMMANDS,
+        command::COMMANDS,
+        config::COMMANDS,
+    ])
 }
