@@ -117,9 +117,10 @@ impl State {
         }
     }
 
-    /// Runs commands out of the connection's own buffer.
+    /// Runs commands out of the connection's own buffer. While a large argument is on its way there is only its command's
+    /// beginning, which was parsed.
     fn run_query<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
-        if c.query.is_empty() {
+        if c.query.is_empty() || c.building.is_some() {
             return;
         }
         let query = std::mem::take(&mut c.query);
