@@ -6,15 +6,37 @@
 use crate::exec::{ReplyError, error};
 use gimmal_resp::Span;
 use gimmal_store::{NewValue, Rope};
+use std::cell::OnceCell;
 use std::ops::Index;
 
 /// An argument that is not in the receive buffer.
 #[derive(Debug)]
 pub enum Detached {
-    /// A word of an inline command, or a flattened large value.
+    /// A word of an inline command.
     Bytes(Vec<u8>),
     /// A large bulk string, as it arrived.
-    Rope(Rope),
+    Large(Large),
+}
+
+/// A large argument: a rope, and its bytes in one piece once somebody asked for them.
+#[derive(Debug)]
+pub struct Large {
+    rope: Rope,
+    flat: OnceCell<Vec<u8>>,
+}
+
+impl From<Rope> for Detached {
+    fn from(rope: Rope) -> Detached {
+        Detached::Large(Large { rope, flat: OnceCell::new() })
+    }
+}
+
+impl Large {
+    /// All bytes together. A handler that stores the argument takes the rope; this is for keys and words that a client
+    /// chose to make long, which are few.
+    fn bytes(&self) -> &[u8] {
+        self.rope.as_single().unwrap_or_else(|| self.flat.get_or_init(|| self.rope.to_vec()))
+    }
 }
 
 /// The arguments of one command; index 0 is its name.
@@ -56,8 +78,7 @@ impl<'a> Args<'a> {
     fn detached_bytes(&self, index: u32) -> &'a [u8] {
         match &self.detached[index as usize] {
             Detached::Bytes(bytes) => bytes,
-            // Dispatch flattens ropes for commands that do not take large values, and a handler that takes them asks `value`.
-            Detached::Rope(rope) => rope.as_single().expect("a large argument was read as one slice"),
+            Detached::Large(large) => large.bytes(),
         }
     }
 
@@ -67,7 +88,7 @@ impl<'a> Args<'a> {
         let Span { start, len } = self.spans[i];
         if start == Span::DETACHED {
             match &self.detached[len as usize] {
-                Detached::Rope(rope) => return NewValue::Rope(rope.clone()),
+                Detached::Large(large) => return NewValue::Rope(large.rope.clone()),
                 Detached::Bytes(bytes) => return new_value(bytes),
             }
         }
@@ -80,7 +101,7 @@ impl<'a> Args<'a> {
         match start == Span::DETACHED {
             true => match &self.detached[len as usize] {
                 Detached::Bytes(bytes) => bytes.len(),
-                Detached::Rope(rope) => rope.len(),
+                Detached::Large(large) => large.rope.len(),
             },
             false => len as usize,
         }
@@ -90,7 +111,7 @@ impl<'a> Args<'a> {
     pub fn rope(&self, i: usize) -> Option<&'a Rope> {
         let Span { start, len } = self.spans[i];
         match (start == Span::DETACHED).then(|| &self.detached[len as usize]) {
-            Some(Detached::Rope(rope)) => Some(rope),
+            Some(Detached::Large(large)) => Some(&large.rope),
             _ => None,
         }
     }
@@ -172,6 +193,20 @@ pub fn parse_int(bytes: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gimmal_store::EXTENT;
+
+    /// A key of several extents was once taken for one slice: any client could end the server with `SET <long key> v`.
+    #[test]
+    fn a_long_word_is_read_in_one_piece() {
+        let bytes: Vec<u8> = (0..2 * EXTENT + 3).map(|i| b'a' + u8::try_from(i % 26).expect("a letter")).collect();
+        let detached = [Detached::from(Rope::from_slice(&bytes))];
+        let spans = [Span { start: Span::DETACHED, len: 0 }];
+        let args = Args::new(&[], &spans, &detached);
+        assert!(args.at(0) == bytes && args.length(0) == bytes.len());
+        assert_eq!(args.rope(0).map(Rope::len), Some(bytes.len()));
+        assert!(matches!(args.value(0), NewValue::Rope(rope) if rope.len() == bytes.len()));
+        assert!(!args.is(0, "get"));
+    }
 
     #[test]
     fn integers_are_strict_as_in_redis() {

@@ -127,8 +127,6 @@ pub mod flag {
     pub const NO_MULTI: u32 = 1 << 18;
     pub const ALLOW_BUSY: u32 = 1 << 19;
     pub const TOUCHES_ARBITRARY_KEYS: u32 = 1 << 20;
-    /// Gimmal's own: the handler takes large values by reference; other commands get them flattened.
-    pub const TAKES_LARGE: u32 = 1 << 28;
     /// For tests and tools only; shown as a doc flag, not as a flag.
     pub const SYSCMD: u32 = 1 << 27;
     /// Gimmal's own: keys move with options (Redis's `movablekeys`).

@@ -1,7 +1,7 @@
 //! From arguments to a handler: lookup, arity, gates, the call, its statistics.
 
-use crate::args::{Args, Detached};
-use crate::command::{Command, Entry, flag, gate};
+use crate::args::Args;
+use crate::command::{Entry, gate};
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::slowlog;
 use std::borrow::Cow;
@@ -134,18 +134,6 @@ pub fn wrong_arguments(args: &Args<'_>) -> ReplyError {
     let container = echoed(args.at(0)).to_ascii_uppercase();
     let word = echoed(args.at(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{word}'. Try {container} HELP.").into()
-}
-
-/// Large arguments are flattened for commands that do not take them by reference.
-pub fn flatten(command: Option<&Command>, detached: &mut [Detached]) {
-    if command.is_some_and(|command| command.flags & flag::TAKES_LARGE != 0) {
-        return;
-    }
-    for argument in detached {
-        if let Detached::Rope(rope) = argument {
-            *argument = Detached::Bytes(rope.to_vec());
-        }
-    }
 }
 
 /// The prefix of an error text: what INFO errorstats counts.

@@ -273,9 +273,6 @@ impl State {
         let mut depends_on = 0;
         let mut ran = 0;
         for command in &s.parsed {
-            if command.detached {
-                dispatch::flatten(command.entry.map(|entry| entry.command), &mut c.detached);
-            }
             let detached = std::mem::take(&mut c.detached);
             let args = Args::new(buffer, &s.spans[command.spans.clone()], &detached);
             let outcome = self.execute(id, c, command.entry, &args, command.hint, batch, &mut depends_on);
@@ -696,7 +693,7 @@ impl Connection {
             data = rest;
             if payload.len() == missing {
                 let rope = self.building.take().expect("it was just filled").finish();
-                self.detached.push(Detached::Rope(rope));
+                self.detached.push(rope.into());
             }
         }
         self.query.extend_from_slice(data);
