@@ -30,6 +30,7 @@ pub mod config;
 pub mod connection;
 pub mod dispatch;
 pub mod exec;
+pub mod extended;
 pub mod gather;
 pub mod glob;
 pub mod keys;
