@@ -10,8 +10,19 @@ pub(crate) const SEND_BYTES: usize = 1024 * 1024;
 /// Slices offered to one `sendmsg`.
 pub(crate) const SLICES: usize = 64;
 
-/// Sends until all is sent, the socket takes no more, or [`SEND_BYTES`] went; the output knows how much is left.
-pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut Counters) -> io::Result<()> {
+/// How an attempt ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attempt {
+    /// Everything is sent.
+    Done,
+    /// The socket takes no more for now.
+    Full,
+    /// [`SEND_BYTES`] went; the socket would take more.
+    Enough,
+}
+
+/// Sends until one of the ends of an [`Attempt`].
+pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut Counters) -> io::Result<Attempt> {
     let mut budget = SEND_BYTES;
     while !output.is_empty() && budget > 0 {
         let (offered, result) = if let Some(bytes) = output.contiguous() {
@@ -29,18 +40,18 @@ pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut C
                 budget -= sent;
                 if sent < offered {
                     counters.short_sends += 1;
-                    return Ok(());
+                    return Ok(Attempt::Full);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 counters.short_sends += 1;
-                return Ok(());
+                return Ok(Attempt::Full);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(if output.is_empty() { Attempt::Done } else { Attempt::Enough })
 }
 
 #[cfg(test)]
@@ -60,7 +71,7 @@ mod tests {
             output.push_shared(Arc::clone(&value), 0..value.len());
         }
         let total = output.len();
-        send(near.as_fd(), &mut output, &mut counters).unwrap();
+        assert_eq!(send(near.as_fd(), &mut output, &mut counters).unwrap(), Attempt::Full);
         assert!(!output.is_empty() && output.len() < total);
         assert_eq!(counters.short_sends, 1);
         drop(far);

@@ -1,20 +1,27 @@
 //! [`Epoll`]: completions emulated on epoll, as cheap as a hand-written readiness loop.
 //!
-//! Level-triggered. `next` receives lazily, for one ready connection at a time, into one buffer that stays hot in the
-//! cache; `send` tries at once and keeps only what the socket did not take. A receive that did not fill the buffer has
-//! drained the socket, so there is no second read; one that filled it leaves the rest to the next pass, for fairness.
+//! `next` receives lazily, for one ready connection at a time, into one buffer that stays hot in the cache; `send`
+//! tries at once and keeps only what the socket did not take.
 //!
-//! Invariants: `interest` is what the kernel was told. It is brought up to date when it asks for too little, but when
-//! it asks for too much only once an event shows it, so that pause and resume without input cost nothing. Interest in
-//! nothing means removed: epoll reports hang-ups even of descriptors watched for nothing, which would be a hot loop.
+//! Connections are watched edge-triggered: level-triggered, the kernel would look at each ready socket again in the
+//! next wait, only to find it drained (1 to 2 % of a small request), and every full socket, pause and end would be a call of
+//! `epoll_ctl`. In return this engine remembers what an edge said until it has acted on it. Room for writing is watched
+//! for from the first full socket on: an AF_UNIX socket reports it for every reply that its peer reads.
+//!
+//! Invariants:
+//! - `readable` is cleared only when a receive found less than it asked for and no hang-up is known (an end of stream
+//!   that came with the last bytes has no edge of its own), or would have blocked.
+//! - `writable` is cleared only when a send took less than offered; then the kernel owes an edge.
+//! - A connection that could act but has had its share is in `again`, once; the next wait does not sleep.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::attempt::{self, Attempt};
 use crate::table::{Table, Token};
-use crate::{Completion, ConnId, Counters, Engine, ListenerId, Output, Socket, Waker, attempt, os};
+use crate::{Completion, ConnId, Counters, Engine, ListenerId, Output, Socket, Waker, os};
 
 /// An [`Engine`] on epoll.
 pub struct Epoll {
@@ -26,7 +33,11 @@ pub struct Epoll {
     /// Events that the last wait found, and how many of them are dealt with.
     ready: usize,
     next_event: usize,
-    /// Completions that are not the direct outcome of an event being looked at.
+    /// Connections to be looked at without a new event.
+    again: VecDeque<ConnId>,
+    /// How many of those belong to this pass.
+    again_now: usize,
+    /// Completions that are not the direct outcome of a receive.
     finished: VecDeque<Completion<'static>>,
     buffer: Box<[u8]>,
     counters: Counters,
@@ -34,11 +45,17 @@ pub struct Epoll {
 
 struct Connection {
     socket: OwnedFd,
-    /// What epoll watches for; 0: not registered.
-    interest: u32,
     output: Option<Output>,
+    readable: bool,
+    /// The peer has ended its stream, or the connection broke: receiving goes on until it shows.
+    hung_up: bool,
+    writable: bool,
+    /// Whether epoll reports room for writing.
+    watched_for_room: bool,
     paused: bool,
     ended: bool,
+    /// Is in `again`.
+    queued: bool,
 }
 
 struct Listener {
@@ -56,7 +73,8 @@ enum Step {
 
 const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
-const HANGUP: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const HANG_UP: u32 = (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP) as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
 
 /// Operations in tokens.
 const CONNECTION: u8 = 0;
@@ -75,10 +93,9 @@ impl Epoll {
     pub fn new() -> io::Result<Epoll> {
         let poll = os::epoll_create()?;
         let waker = Waker::new()?;
-        let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
-        let token = Token::new(0, 0, WAKER).0;
         let event = waker.event().expect("a kernel waker has an eventfd");
-        os::epoll_control(poll.as_fd(), libc::EPOLL_CTL_ADD, event, edge, token)?;
+        let token = Token::new(0, 0, WAKER).0;
+        os::epoll_control(poll.as_fd(), libc::EPOLL_CTL_ADD, event, READ | EDGE, token)?;
         Ok(Epoll {
             poll,
             connections: Table::new(),
@@ -87,6 +104,8 @@ impl Epoll {
             events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS],
             ready: 0,
             next_event: 0,
+            again: VecDeque::new(),
+            again_now: 0,
             finished: VecDeque::new(),
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             counters: Counters::default(),
@@ -98,18 +117,12 @@ impl Epoll {
             if let Some(completion) = self.finished.pop_front() {
                 return Some(Step::Finished(completion));
             }
-            if self.next_event == self.ready {
+            let step = if self.next_event < self.ready {
+                self.event()
+            } else if self.again_now > 0 {
+                self.look_again()
+            } else {
                 return None;
-            }
-            let event = self.events[self.next_event];
-            let token = Token(event.u64);
-            let step = match token.operation() {
-                CONNECTION => match self.connections.resolve(token) {
-                    Some(conn) => self.connection_ready(conn, event.events),
-                    None => self.event_done(),
-                },
-                LISTENER => self.listener_ready(token.index()),
-                _ => self.woken(),
             };
             if step.is_some() {
                 return step;
@@ -117,121 +130,120 @@ impl Epoll {
         }
     }
 
-    fn event_done(&mut self) -> Option<Step> {
+    fn event(&mut self) -> Option<Step> {
+        let libc::epoll_event { events, u64: token } = self.events[self.next_event];
+        let token = Token(token);
+        if token.operation() == LISTENER {
+            return self.listener_ready(token.index());
+        }
         self.next_event += 1;
-        None
+        if token.operation() == WAKER {
+            return self.woken();
+        }
+        let conn = self.connections.resolve(token)?;
+        let connection = self.connections.get_mut(conn)?;
+        connection.readable |= events & (READ | HANG_UP) != 0;
+        connection.hung_up |= events & HANG_UP != 0;
+        connection.writable |= events & (WRITE | HANG_UP) != 0;
+        if connection.queued {
+            return None; // It has its turn in this pass or the next.
+        }
+        self.act(conn)
+    }
+
+    fn look_again(&mut self) -> Option<Step> {
+        self.again_now -= 1;
+        let conn = self.again.pop_front()?;
+        self.connections.get_mut(conn)?.queued = false;
+        self.act(conn)
+    }
+
+    /// Writes first, then reads: what is sent frees memory, and a reset shows on either.
+    fn act(&mut self, conn: ConnId) -> Option<Step> {
+        let connection = self.connections.get(conn)?;
+        if connection.output.is_some() && connection.writable {
+            self.send_more(conn);
+        }
+        let connection = self.connections.get(conn)?;
+        if connection.readable && !connection.paused && !connection.ended { self.receive(conn) } else { None }
+    }
+
+    fn receive(&mut self, conn: ConnId) -> Option<Step> {
+        let connection = self.connections.get_mut(conn)?;
+        let step = match os::recv(connection.socket.as_fd(), &mut self.buffer) {
+            Ok(0) => receive_ended(connection, conn, None),
+            Ok(count) => {
+                self.counters.receives += 1;
+                connection.readable = count == self.buffer.len() || connection.hung_up;
+                Some(Step::Received(conn, count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                connection.readable = false;
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+            Err(error) => receive_ended(connection, conn, Some(error)),
+        };
+        // The rest waits for the next pass, so that one busy client does not hold up the others.
+        if connection.readable && !connection.ended {
+            queue(&mut self.again, connection, conn);
+        }
+        step
+    }
+
+    fn send_more(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        let Some(mut output) = connection.output.take() else { return };
+        match try_to_send(self.poll.as_fd(), connection, conn, &mut output, &mut self.counters) {
+            Ok(Attempt::Full) => connection.output = Some(output),
+            Ok(Attempt::Enough) => {
+                connection.output = Some(output);
+                queue(&mut self.again, connection, conn);
+            }
+            result => {
+                output.clear();
+                let result = result.map(|_done| ());
+                self.finished.push_back(Completion::Sent { conn, output, result });
+            }
+        }
     }
 
     fn woken(&mut self) -> Option<Step> {
-        self.next_event += 1;
         self.waker.take().then(|| {
             self.counters.wakes += 1;
             Step::Finished(Completion::Woken)
         })
     }
 
-    /// Writes first, then reads: what is sent frees memory, and a reset shows on either.
-    fn connection_ready(&mut self, conn: ConnId, events: u32) -> Option<Step> {
-        if events & (WRITE | HANGUP) != 0 && self.connections.get(conn)?.output.is_some() {
-            let rest = if events & !WRITE == 0 { 0 } else { READ };
-            self.events[self.next_event].events = rest;
-            self.next_event += usize::from(rest == 0);
-            self.send_more(conn);
-            return None;
-        }
-        self.next_event += 1;
-        let connection = self.connections.get_mut(conn)?;
-        if connection.paused || connection.ended {
-            self.watch(conn);
-            return None;
-        }
-        match os::recv(connection.socket.as_fd(), &mut self.buffer) {
-            Ok(0) => self.receive_ended(conn, None),
-            Ok(count) => {
-                self.counters.receives += 1;
-                Some(Step::Received(conn, count))
-            }
-            Err(error) if is_temporary(&error) => None,
-            Err(error) => self.receive_ended(conn, Some(error)),
-        }
-    }
-
-    fn receive_ended(&mut self, conn: ConnId, error: Option<io::Error>) -> Option<Step> {
-        self.connections.get_mut(conn)?.ended = true;
-        self.watch(conn);
-        Some(Step::Finished(Completion::ReceiveEnded { conn, error }))
-    }
-
-    fn send_more(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(conn) else { return };
-        let Some(mut output) = connection.output.take() else { return };
-        match attempt::send(connection.socket.as_fd(), &mut output, &mut self.counters) {
-            Ok(()) if !output.is_empty() => connection.output = Some(output),
-            result => {
-                output.clear();
-                self.finished.push_back(Completion::Sent { conn, output, result });
-                self.watch(conn);
-            }
-        }
-    }
-
-    /// Tells epoll what this connection waits for now.
-    fn watch(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(conn) else { return };
-        let wanted = connection.wanted();
-        let operation = match (connection.interest, wanted) {
-            (old, new) if old == new => return,
-            (0, _) => libc::EPOLL_CTL_ADD,
-            (_, 0) => libc::EPOLL_CTL_DEL,
-            _ => libc::EPOLL_CTL_MOD,
-        };
-        let token = Token::conn(conn, CONNECTION).0;
-        match os::epoll_control(self.poll.as_fd(), operation, connection.socket.as_fd(), wanted, token) {
-            Ok(()) => connection.interest = wanted,
-            // Adding can fail for want of memory or watches: the connection would hang, so it ends.
-            Err(error) => {
-                let output = connection.output.take();
-                let was_ended = std::mem::replace(&mut connection.ended, true);
-                if let Some(mut output) = output {
-                    output.clear();
-                    let result = Err(io::Error::from(error.kind()));
-                    self.finished.push_back(Completion::Sent { conn, output, result });
-                }
-                if !was_ended {
-                    self.finished.push_back(Completion::ReceiveEnded { conn, error: Some(error) });
-                }
-            }
-        }
-    }
-
     fn listener_ready(&mut self, id: ListenerId) -> Option<Step> {
-        let Some(listener) = self.listeners.iter_mut().find(|listener| listener.id == id) else {
-            return self.event_done();
-        };
-        // The event stays current until the backlog is empty: a storm of clients is accepted in one pass.
-        match os::accept(listener.socket.as_fd()) {
-            Ok(socket) => {
+        let listener = self.listeners.iter_mut().find(|listener| listener.id == id);
+        let accepted = listener.as_ref().map(|listener| os::accept(listener.socket.as_fd()));
+        match (listener, accepted) {
+            // The event stays current until the backlog is empty: a storm of clients is accepted in one pass.
+            (Some(_), Some(Ok(socket))) => {
                 self.counters.accepts += 1;
-                Some(Step::Finished(Completion::Accepted { listener: id, socket: socket.into() }))
+                return Some(Step::Finished(Completion::Accepted { listener: id, socket: socket.into() }));
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.event_done(),
-            Err(error) if os::is_client_error(&error) => None,
-            Err(error) => {
+            (Some(_), Some(Err(error))) if error.kind() == io::ErrorKind::WouldBlock => {}
+            (Some(_), Some(Err(error))) if os::is_client_error(&error) => return None,
+            (Some(listener), Some(Err(error))) => {
                 listener.retry_at = Some(Instant::now() + ACCEPT_PAUSE);
                 // Removal of what was added cannot fail; were it to, the next event would find the same error.
                 let socket = listener.socket.as_fd();
                 let removed = os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_DEL, socket, 0, 0);
                 debug_assert!(removed.is_ok());
-                self.next_event += 1;
-                Some(Step::Finished(Completion::AcceptFailed { listener: id, error }))
+                self.finished.push_back(Completion::AcceptFailed { listener: id, error });
             }
+            _ => {} // It has been given up since.
         }
+        self.next_event += 1;
+        None
     }
 
     /// Resumes listeners whose pause is over; returns the shorter of `timeout` and the time to the next one.
     fn retry_listeners(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
         let mut timeout = timeout;
-        for listener in self.listeners.iter_mut() {
+        for listener in &mut self.listeners {
             let Some(at) = listener.retry_at else { continue };
             let left = at.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -269,8 +281,20 @@ impl Engine for Epoll {
     fn attach(&mut self, conn: ConnId, socket: Socket) -> io::Result<()> {
         let socket = socket.into_fd()?;
         let token = Token::conn(conn, CONNECTION).0;
-        os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_ADD, socket.as_fd(), READ, token)?;
-        let connection = Connection { socket, interest: READ, output: None, paused: false, ended: false };
+        // What is there already, such as bytes received before, is reported as an edge, too.
+        let events = READ | HANG_UP | EDGE;
+        os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_ADD, socket.as_fd(), events, token)?;
+        let connection = Connection {
+            socket,
+            output: None,
+            readable: false,
+            hung_up: false,
+            writable: true,
+            watched_for_room: false,
+            paused: false,
+            ended: false,
+            queued: false,
+        };
         self.connections.insert(conn, connection);
         Ok(())
     }
@@ -284,8 +308,8 @@ impl Engine for Epoll {
     fn resume(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         connection.paused = false;
-        if connection.interest & READ == 0 {
-            self.watch(conn);
+        if connection.readable && !connection.ended {
+            queue(&mut self.again, connection, conn);
         }
     }
 
@@ -295,14 +319,16 @@ impl Engine for Epoll {
             return Some((output, Err(io::ErrorKind::NotConnected.into())));
         };
         debug_assert!(connection.output.is_none(), "a send is in flight already");
-        let result = attempt::send(connection.socket.as_fd(), &mut output, &mut self.counters);
-        if result.is_ok() && !output.is_empty() {
-            connection.output = Some(output);
-            self.watch(conn);
-            return None;
+        match try_to_send(self.poll.as_fd(), connection, conn, &mut output, &mut self.counters) {
+            Ok(Attempt::Full) => {}
+            Ok(Attempt::Enough) => queue(&mut self.again, connection, conn),
+            result => {
+                output.clear();
+                return Some((output, result.map(|_done| ())));
+            }
         }
-        output.clear();
-        Some((output, result))
+        connection.output = Some(output);
+        None
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -325,11 +351,9 @@ impl Engine for Epoll {
     fn detach(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.remove(conn) else { return };
         debug_assert!(connection.output.is_none(), "detached with a send in flight");
-        if connection.interest != 0 {
-            let socket = connection.socket.as_fd();
-            let removed = os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_DEL, socket, 0, 0);
-            debug_assert!(removed.is_ok());
-        }
+        let socket = connection.socket.as_fd();
+        let removed = os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_DEL, socket, 0, 0);
+        debug_assert!(removed.is_ok());
         self.finished.push_back(Completion::Detached { conn, socket: connection.socket.into() });
     }
 
@@ -343,14 +367,16 @@ impl Engine for Epoll {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if self.next_event < self.ready {
-            return Ok(()); // The wake-up among them, if any, would not be reported again.
+            return Ok(()); // These edges would not be reported again.
         }
         let timeout = self.retry_listeners(timeout)?;
-        let timeout = if self.finished.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let at_hand = !self.finished.is_empty() || !self.again.is_empty();
+        let timeout = if at_hand { Some(Duration::ZERO) } else { timeout };
         (self.ready, self.next_event) = (0, 0);
         self.counters.enters += 1;
         self.ready = os::epoll_wait(self.poll.as_fd(), &mut self.events, timeout)?;
         self.counters.cqes += self.ready as u64;
+        self.again_now = self.again.len();
         Ok(())
     }
 
@@ -370,14 +396,34 @@ impl Engine for Epoll {
     }
 }
 
-impl Connection {
-    fn wanted(&self) -> u32 {
-        let read = if self.paused || self.ended { 0 } else { READ };
-        let write = if self.output.is_some() { WRITE } else { 0 };
-        read | write
+/// Sends what the socket takes; if that is not all, an edge will tell when there is room.
+fn try_to_send(
+    poll: BorrowedFd<'_>,
+    connection: &mut Connection,
+    conn: ConnId,
+    output: &mut Output,
+    counters: &mut Counters,
+) -> io::Result<Attempt> {
+    let attempt = attempt::send(connection.socket.as_fd(), output, counters)?;
+    connection.writable = attempt != Attempt::Full;
+    if attempt == Attempt::Full && !connection.watched_for_room {
+        let token = Token::conn(conn, CONNECTION).0;
+        let events = READ | WRITE | HANG_UP | EDGE;
+        // Room that has come up since the attempt is reported by this change itself.
+        os::epoll_control(poll, libc::EPOLL_CTL_MOD, connection.socket.as_fd(), events, token)?;
+        connection.watched_for_room = true;
+    }
+    Ok(attempt)
+}
+
+/// Lets a connection act in the next pass without an event.
+fn queue(again: &mut VecDeque<ConnId>, connection: &mut Connection, conn: ConnId) {
+    if !std::mem::replace(&mut connection.queued, true) {
+        again.push_back(conn);
     }
 }
 
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+fn receive_ended(connection: &mut Connection, conn: ConnId, error: Option<io::Error>) -> Option<Step> {
+    connection.ended = true;
+    Some(Step::Finished(Completion::ReceiveEnded { conn, error }))
 }

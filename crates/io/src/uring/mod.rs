@@ -305,7 +305,7 @@ impl Engine for Uring {
             let result = attempt::send(connection.socket.as_fd(), &mut output, &mut self.counters);
             if result.is_err() || output.is_empty() {
                 output.clear();
-                return Some((output, result));
+                return Some((output, result.map(|_| ())));
             }
         }
         connection.output = Some(output);
