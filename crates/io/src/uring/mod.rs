@@ -96,6 +96,10 @@ pub struct Uring {
     connections: Table<Connection>,
     /// Connections whose receive found no buffer, to be armed again when there are some.
     parked: VecDeque<ConnId>,
+    /// The most buffers to publish: doubled when a pass found too few. A server with many idle connections has no bursts, and does
+    /// not touch (and keep resident) the memory of all buffers in turn.
+    burst: u16,
+    starved: bool,
     listeners: Vec<Listener>,
     listener_serial: u32,
     waker: Waker,
@@ -165,6 +169,8 @@ impl Uring {
             lent: None,
             connections: Table::new(),
             parked: VecDeque::new(),
+            burst: receive::FIRST_BURST.min(options.buffers),
+            starved: false,
             listeners: Vec::new(),
             listener_serial: 0,
             waker: Waker::new()?,

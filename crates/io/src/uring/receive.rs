@@ -22,6 +22,8 @@ use crate::{Completion, ConnId};
 const BUFFERS_PER_CONNECTION: usize = 2;
 /// Buffers published besides.
 const SPARE_BUFFERS: usize = 30;
+/// Buffers published at most before any pass has found too few.
+pub(super) const FIRST_BURST: u16 = 128;
 impl Uring {
     pub(super) fn arm_receive(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
@@ -85,6 +87,7 @@ impl Uring {
         match error {
             libc::ENOBUFS => {
                 self.counters.enobufs += 1;
+                self.starved = true;
                 self.connections.get_mut(conn)?.receive = Receive::Parked;
                 self.parked.push_back(conn);
             }
@@ -119,8 +122,11 @@ impl Uring {
 
     /// Publishes buffers, then arms receives that found none: at most one for each buffer.
     pub(super) fn supply_buffers(&mut self) {
-        let wanted = self.connections.len() * BUFFERS_PER_CONNECTION + SPARE_BUFFERS;
-        let wanted = u16::try_from(wanted).unwrap_or(u16::MAX).min(self.options.buffers);
+        if std::mem::take(&mut self.starved) {
+            self.burst = self.burst.saturating_mul(2).min(self.options.buffers);
+        }
+        let useful = self.connections.len() * BUFFERS_PER_CONNECTION + SPARE_BUFFERS;
+        let wanted = u16::try_from(useful).unwrap_or(u16::MAX).min(self.burst);
         self.buffers().publish(wanted);
         for _ in 0..self.buffers().published() {
             let Some(conn) = self.parked.pop_front() else { return };
