@@ -21,6 +21,8 @@ pub struct Connection {
     pub query_at: usize,
     /// Large and inline arguments of the command that is being received.
     pub detached: Vec<Detached>,
+    /// Bytes of the large ones among them; without meaning while there are none.
+    pub detached_bytes: usize,
     /// A large argument on its way in.
     pub building: Option<RopeBuilder>,
     /// Replies to be sent.
@@ -102,6 +104,7 @@ impl Connection {
             query: Vec::new(),
             query_at: 0,
             detached: Vec::new(),
+            detached_bytes: 0,
             building: None,
             output: Output::default(),
             held: VecDeque::new(),
@@ -114,9 +117,10 @@ impl Connection {
         }
     }
 
-    /// Bytes received and not yet run.
+    /// Bytes received and not yet run, large arguments included.
     pub fn query_bytes(&self) -> usize {
-        self.query.len() - self.query_at + self.building.as_ref().map_or(0, RopeBuilder::filled)
+        let taken = if self.detached.is_empty() { 0 } else { self.detached_bytes };
+        self.query.len() - self.query_at + taken + self.building.as_ref().map_or(0, RopeBuilder::filled)
     }
 
     /// Bytes of replies not yet taken by the kernel, held ones apart.

@@ -522,12 +522,15 @@ impl State {
             c.marks.dirty = true;
             self.dirty.push(id);
         }
-        let over = c.pending_bytes() > self.output_pause(c) || c.query_bytes() > QUERY_PAUSE && c.building.is_none();
+        let query = c.query_bytes();
+        // Only input that can be run later may wait in the kernel: the rest of an unfinished command must come in.
+        let runs_later = c.marks.ready || c.state != Doing::Open;
+        let over = c.pending_bytes() > self.output_pause(c) || query > QUERY_PAUSE && runs_later;
         if over != c.marks.paused && !matches!(c.state, Doing::Closing | Doing::Moving(_)) {
             c.marks.paused = over;
             self.actions.push(if over { Action::Pause(id) } else { Action::Resume(id) });
         }
-        if over {
+        if over || query > QUERY_PAUSE || query > UNAUTHENTICATED_QUERY && !c.session.authenticated {
             self.enforce_limits(id, c);
         }
         let said = c.output.is_empty() && c.sending == 0 && c.held.is_empty();
@@ -542,7 +545,8 @@ impl State {
         if c.session.authenticated { OUTPUT_PAUSE } else { UNAUTHENTICATED_OUTPUT }
     }
 
-    /// Closes a connection that is over a hard limit, or over the soft one for too long.
+    /// Closes a connection that is over a hard limit, or over the soft one for too long. As this server pauses a client
+    /// long before the usual soft limit, one that was paused and takes nothing for as many seconds is closed as well.
     #[cold]
     pub fn enforce_limits(&mut self, id: ConnId, c: &mut Connection) {
         if matches!(c.state, Doing::Closing) {
@@ -551,7 +555,7 @@ impl State {
         let limit = self.local.config.client_output_buffer_limit(ClientClass::Normal);
         let bytes = c.output_bytes() as u64;
         let now = self.local.now_ms;
-        let soft = limit.soft > 0 && bytes > limit.soft;
+        let soft = limit.soft > 0 && (bytes > limit.soft || c.output_bytes() > self.output_pause(c));
         if !soft {
             c.since_ms = 0;
         } else if c.since_ms == 0 {
@@ -566,7 +570,7 @@ impl State {
         }
         let query_limit = match c.session.authenticated {
             true => self.local.config.client_query_buffer_limit(),
-            false => UNAUTHENTICATED_QUERY.max(QUERY_PAUSE),
+            false => UNAUTHENTICATED_QUERY,
         };
         if c.query_bytes() > query_limit {
             let line = crate::commands::client::describe(&self.shared, id, c, now);
@@ -633,6 +637,9 @@ impl State {
         c.sending = 0;
         match result {
             Ok(()) => {
+                if c.output_bytes() as u64 <= self.local.config.client_output_buffer_limit(ClientClass::Normal).soft {
+                    c.since_ms = 0;
+                }
                 let waiting = c.query.len() > c.query_at || c.state == Doing::Aside;
                 self.mark(id, c, waiting && matches!(c.state, Doing::Open | Doing::Aside) && !self.is_held(c));
                 self.after_commands(id, c);
@@ -693,6 +700,8 @@ impl Connection {
             data = rest;
             if payload.len() == missing {
                 let rope = self.building.take().expect("it was just filled").finish();
+                let before = if self.detached.is_empty() { 0 } else { self.detached_bytes };
+                self.detached_bytes = before + rope.len();
                 self.detached.push(rope.into());
             }
         }

@@ -15,7 +15,7 @@ use gimmal_log::Log;
 use gimmal_store::{Keyspace, Options};
 use std::io;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::JoinHandle;
 
 /// Bytes of log that may be unread before writers wait.
@@ -155,8 +155,10 @@ fn worker_count(config: &Config) -> usize {
     }
 }
 
-fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Result<Shared> {
-    let commands: &'static Table = Box::leak(Box::new(commands::table()));
+/// What so many workers on this engine will share.
+pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Result<Shared> {
+    static COMMANDS: LazyLock<Table> = LazyLock::new(commands::table);
+    let commands = &*COMMANDS;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let seed = (random()?, random()?);
     let keyspace = Keyspace::new(Options {
@@ -258,7 +260,8 @@ fn choose_engine(config: &Config) -> io::Result<(EngineChoice, String)> {
         IoEngine::Epoll => Choice::Epoll,
     };
     let decision = choose(choice, &EngineOptions::default())
-        .map_err(|why| io::Error::other(format!("io-engine uring cannot work here: {why}")))?;
+        .map_err(|why| format!("io-engine uring cannot work here: {why}. '--io-engine epoll' works without it."))
+        .map_err(io::Error::other)?;
     let engine = match decision.kind {
         Kind::Uring => EngineChoice::Uring,
         Kind::Epoll => EngineChoice::Epoll,

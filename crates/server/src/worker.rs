@@ -116,6 +116,9 @@ impl<E: Engine> Worker<E> {
     /// A worker on its own thread, with the engine that was made there.
     pub fn new(id: usize, engine: E, shared: Arc<Shared>) -> Worker<E> {
         let config = shared.settings.current();
+        let waker = engine.waker();
+        shared.log.set_waker(id, Box::new(move || waker.wake()));
+        shared.mail[id].set_waker(engine.waker());
         let timer = quanta::Clock::new();
         let local = Local {
             id,
@@ -166,34 +169,37 @@ impl<E: Engine> Worker<E> {
     /// Serves until the server stops.
     pub fn run(mut self) -> io::Result<()> {
         let shared = self.state.shared.clone();
-        let gate = shared.keyspace.gate();
-        let me = self.state.local.id;
-        let waker = self.engine.waker();
-        shared.log.set_waker(me, Box::new(move || waker.wake()));
-        shared.mail[me].set_waker(self.engine.waker());
         while !shared.lifecycle.is_stopping() {
             let timeout = self.sleep_for();
-            self.engine.wait(Some(timeout))?;
-            shared.mail[me].awake();
-            self.state.local.appender.awake();
-            let mut batch = gate.enter(me);
-            self.state.begin_pass();
-            self.complete(&mut batch);
-            self.state.run_ready(&mut batch);
-            self.state.release_held();
-            self.flush();
-            drop(batch);
-            if self.state.local.log_active {
-                shared.log.ring();
-            }
-            shared.keyspace.collect(me);
-            self.state.read_mail();
-            self.act();
-            tick::tick(&mut self.state);
-            self.act();
-            self.state.end_pass(self.engine.counters());
+            self.pass(&shared, timeout)?;
         }
         self.close_all()
+    }
+
+    /// One pass over this worker's `shared` state, which sleeps for at most `timeout` if there is nothing to do. Whoever
+    /// has no threads (a fuzzer) drives a worker by this; everyone else calls [`Worker::run`].
+    pub fn pass(&mut self, shared: &Shared, timeout: Duration) -> io::Result<()> {
+        let me = self.state.local.id;
+        self.engine.wait(Some(timeout))?;
+        shared.mail[me].awake();
+        self.state.local.appender.awake();
+        let mut batch = shared.keyspace.gate().enter(me);
+        self.state.begin_pass();
+        self.complete(&mut batch);
+        self.state.run_ready(&mut batch);
+        self.state.release_held();
+        self.flush();
+        drop(batch);
+        if self.state.local.log_active {
+            shared.log.ring();
+        }
+        shared.keyspace.collect(me);
+        self.state.read_mail();
+        self.act();
+        tick::tick(&mut self.state);
+        self.act();
+        self.state.end_pass(self.engine.counters());
+        Ok(())
     }
 
     /// How long the engine may wait: not at all while there is work, else until the next tick.
