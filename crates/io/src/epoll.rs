@@ -4,9 +4,9 @@
 //! tries at once and keeps only what the socket did not take.
 //!
 //! Connections are watched edge-triggered: level-triggered, the kernel would look at each ready socket again in the
-//! next wait, only to find it drained (1 to 2 % of a small request), and every full socket, pause and end would be a call of
-//! `epoll_ctl`. In return this engine remembers what an edge said until it has acted on it. Room for writing is watched
-//! for from the first full socket on: an AF_UNIX socket reports it for every reply that its peer reads.
+//! next wait, only to find it drained (1 to 2 % of a small request), and every full socket, pause and end would be a
+//! call of `epoll_ctl`. In return this engine remembers what an edge said until it has acted on it. Room for writing is
+//! watched for from the first full socket on: an AF_UNIX socket reports it for every reply that its peer reads.
 //!
 //! Invariants:
 //! - `readable` is cleared only when a receive found less than it asked for and no hang-up is known (an end of stream

@@ -29,8 +29,9 @@ pub(crate) fn send_slices(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io:
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = slices.as_ptr().cast_mut().cast();
     message.msg_iovlen = slices.len();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: IoSlice is ABI-compatible with iovec; the slices outlive the call, which does not write to them.
-    let count = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    let count = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
