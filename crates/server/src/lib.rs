@@ -38,6 +38,7 @@ pub mod logging;
 pub mod mail;
 #[allow(unsafe_code)]
 pub mod os;
+pub mod rates;
 pub mod remains;
 pub mod reply;
 pub mod serve;

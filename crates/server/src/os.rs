@@ -68,6 +68,14 @@ pub fn rss_bytes() -> u64 {
     pages.unwrap_or(0) * u64::try_from(page).unwrap_or(4096)
 }
 
+/// Memory of the machine, in bytes, from `/proc/meminfo`; 0 if it does not say.
+pub fn memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 /// Kernel name, release and machine, as `uname` gives them.
 pub fn kernel() -> String {
     let read = |name: &str| {

@@ -3,6 +3,7 @@
 use crate::command::Table;
 use crate::config::Config;
 use crate::mail::{Mailbox, Message};
+use crate::rates::Rates;
 use crate::remains::Remains;
 use crate::slowlog::Slowlog;
 use crate::stats::WorkerStats;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub lifecycle: Lifecycle,
     /// Flushed databases, being freed.
     pub remains: Remains,
+    /// What happens per second, and the peak of memory.
+    pub rates: Rates,
     /// Switches of DEBUG.
     pub debug: DebugSwitches,
     /// Workers may spin a little on a lock: there are more processors than workers.
@@ -102,6 +105,7 @@ impl Shared {
         self.stats.iter().for_each(|stats| stats.reset());
         self.errors.lock().expect("counting does not panic").clear();
         self.remains.reset();
+        self.rates.reset();
     }
 
     /// Tells every worker to look at the shared state.

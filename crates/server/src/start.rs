@@ -4,6 +4,7 @@ use crate::command::Table;
 use crate::config::{Config, IoEngine, Loaded, LogLevel};
 use crate::logging::{self, Level};
 use crate::mail::Mailbox;
+use crate::rates::Rates;
 use crate::remains::Remains;
 use crate::session::Peer;
 use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
@@ -181,6 +182,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         pause: Pause::default(),
         lifecycle: Lifecycle::default(),
         remains: Remains::default(),
+        rates: Rates::default(),
         debug: DebugSwitches::default(),
         spin_on_locks: workers < cores,
     })

@@ -114,6 +114,8 @@ pub struct CommandStats {
     pub rejected: Counter,
     /// Times it answered an error.
     pub failed: Counter,
+    /// Most thread CPU time that one run took, in µs, while `command-cpu-tracking` is on.
+    pub cpu_max_us: Counter,
     histogram: OnceLock<Box<Histogram>>,
 }
 
@@ -157,6 +159,12 @@ impl WorkerStats {
         &self.commands_by_id[id]
     }
 
+    /// The engine counter of this name in [`ENGINE_COUNTERS`].
+    pub fn engine_counter(&self, name: &str) -> u64 {
+        let at = ENGINE_COUNTERS.iter().position(|known| *known == name).expect("a known name");
+        self.engine[at].value()
+    }
+
     /// Puts to zero what CONFIG RESETSTAT resets.
     pub fn reset(&self) {
         let resettable = [
@@ -181,7 +189,7 @@ impl WorkerStats {
             counter.set(0);
         }
         for command in &self.commands_by_id {
-            for counter in [&command.calls, &command.nanos, &command.rejected, &command.failed] {
+            for counter in [&command.calls, &command.nanos, &command.rejected, &command.failed, &command.cpu_max_us] {
                 counter.set(0);
             }
             if let Some(histogram) = command.histogram.get() {

@@ -5,6 +5,7 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod help;
+pub mod info;
 pub mod keyspace;
 pub mod string;
 
@@ -19,5 +20,6 @@ pub fn table() -> Table {
         keyspace::COMMANDS,
         command::COMMANDS,
         config::COMMANDS,
+        info::COMMANDS,
     ])
 }

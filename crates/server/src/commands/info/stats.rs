@@ -1,0 +1,87 @@
+//! INFO persistence, stats, replication.
+
+use super::Text;
+use crate::exec::Exec;
+
+pub fn persistence(exec: &mut Exec<'_>, text: &mut Text) {
+    let shared = exec.shared;
+    text.zeros(&["loading", "async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"]);
+    text.field("current_fork_perc", "0.00");
+    text.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
+    text.field("rdb_changes_since_last_save", shared.sum(|s| s.dirty.value()));
+    text.field("rdb_bgsave_in_progress", 0);
+    text.field("rdb_last_save_time", shared.identity.started_ms / 1000);
+    text.field("rdb_last_bgsave_status", "ok");
+    text.field("rdb_last_bgsave_time_sec", -1);
+    text.field("rdb_current_bgsave_time_sec", -1);
+    text.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
+    text.zeros(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
+    text.field("aof_last_rewrite_time_sec", -1);
+    text.field("aof_current_rewrite_time_sec", -1);
+    text.field("aof_last_bgrewrite_status", "ok");
+    text.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
+    text.field("aof_last_write_status", "ok");
+    text.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+    text.field("log_end_lsn", shared.log.end());
+    text.field("log_released_lsn", shared.log.released());
+    text.field("log_pending_bytes", shared.log.pending());
+}
+
+pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
+    let shared = exec.shared;
+    let rates = shared.rates.per_second();
+    let kilobytes = |bytes: f64| format!("{:.2}", bytes / 1024.0);
+    text.field("total_connections_received", shared.sum(|s| s.accepted.value()));
+    text.field("total_commands_processed", shared.sum(|s| s.commands.value()));
+    text.field("instantaneous_ops_per_sec", format_args!("{:.0}", rates.commands));
+    text.field("total_net_input_bytes", shared.sum(|s| s.received_bytes.value()));
+    text.field("total_net_output_bytes", shared.sum(|s| s.sent_bytes.value()));
+    text.zeros(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
+    text.field("instantaneous_input_kbps", kilobytes(rates.received));
+    text.field("instantaneous_output_kbps", kilobytes(rates.sent));
+    text.field("instantaneous_input_repl_kbps", "0.00");
+    text.field("instantaneous_output_repl_kbps", "0.00");
+    text.field("rejected_connections", shared.sum(|s| s.rejected.value()));
+    text.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    text.field("expired_keys", shared.sum(|s| s.expired_keys.value()));
+    text.field("expired_stale_perc", "0.00");
+    text.field("expired_time_cap_reached_count", 0);
+    text.field("expire_cycle_cpu_milliseconds", shared.sum(|s| s.expire_ns.value()) / 1_000_000);
+    text.zeros(&["evicted_keys", "evicted_clients", "total_eviction_exceeded_time", "current_eviction_exceeded_time"]);
+    text.field("keyspace_hits", shared.sum(|s| s.keyspace_hits.value()));
+    text.field("keyspace_misses", shared.sum(|s| s.keyspace_misses.value()));
+    text.zeros(&["pubsub_channels", "pubsub_patterns", "pubsubshard_channels", "latest_fork_usec", "total_forks"]);
+    text.zeros(&["migrate_cached_sockets", "slave_expires_tracked_keys", "active_defrag_hits", "active_defrag_misses"]);
+    text.zeros(&["active_defrag_key_hits", "active_defrag_key_misses", "total_active_defrag_time"]);
+    text.zeros(&[
+        "current_active_defrag_time",
+        "tracking_total_keys",
+        "tracking_total_items",
+        "tracking_total_prefixes",
+    ]);
+    text.field("unexpected_error_replies", 0);
+    text.field("total_error_replies", shared.sum(|s| s.errors.value()));
+    text.field("dump_payload_sanitizations", 0);
+    text.field("total_reads_processed", shared.sum(|s| s.engine_counter("receives")));
+    text.field("total_writes_processed", shared.sum(|s| s.engine_counter("sends")));
+    text.zeros(&["io_threaded_reads_processed", "io_threaded_writes_processed"]);
+    text.field("client_query_buffer_limit_disconnections", shared.sum(|s| s.query_limit_closes.value()));
+    text.field("client_output_buffer_limit_disconnections", shared.sum(|s| s.output_limit_closes.value()));
+    text.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    let most = shared.stats.iter().map(|s| s.command_cpu_max_us.value()).max().unwrap_or(0);
+    text.field("max_command_cpu_usec", most);
+}
+
+pub fn replication(exec: &mut Exec<'_>, text: &mut Text) {
+    let shared = exec.shared;
+    text.field("role", "master");
+    text.field("connected_slaves", 0);
+    text.field("master_failover_state", "no-failover");
+    text.field("master_replid", &shared.identity.replication_id);
+    text.field("master_replid2", "0".repeat(40));
+    text.field("master_repl_offset", shared.log.end());
+    text.field("second_repl_offset", -1);
+    text.field("repl_backlog_active", 0);
+    text.field("repl_backlog_size", exec.local.config.repl_backlog_size());
+    text.zeros(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
+}
