@@ -105,7 +105,7 @@ fn without_io_uring_the_choice_is_epoll_and_says_why() {
     };
     match std::env::var(PART).as_deref() {
         Ok("eperm") => expect(libc::EPERM, "seccomp"),
-        Ok("enosys") => expect(libc::ENOSYS, "no io_uring"),
+        Ok("enosys") => expect(libc::ENOSYS, "sandbox"),
         Ok("enomem") => expect(libc::ENOMEM, "memlock"),
         _ => {
             for part in ["eperm", "enosys", "enomem"] {

@@ -96,9 +96,10 @@ pub struct Uring {
     connections: Table<Connection>,
     /// Connections whose receive found no buffer, to be armed again when there are some.
     parked: VecDeque<ConnId>,
-    /// The most buffers to publish: doubled when a pass found too few. A server with many idle connections has no bursts, and does
-    /// not touch (and keep resident) the memory of all buffers in turn.
+    /// The most buffers to publish: doubled when a pass found too few. A server with many idle connections has no
+    /// bursts, and does not touch (and keep resident) the memory of all buffers in turn.
     burst: u16,
+    /// A receive found no buffer since the last wait.
     starved: bool,
     listeners: Vec<Listener>,
     listener_serial: u32,

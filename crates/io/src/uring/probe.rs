@@ -70,7 +70,9 @@ pub(super) fn explain(what: &str, error: &io::Error) -> String {
         Some(libc::EPERM | libc::EACCES) => {
             "blocked: allow io_uring in the container's seccomp profile, or set kernel.io_uring_disabled=0"
         }
-        Some(libc::ENOSYS) => "the kernel has none or a sandbox hides it: use Linux 6.1 or newer, or allow io_uring in the sandbox",
+        Some(libc::ENOSYS) => {
+            "the kernel has none or a sandbox hides it: use Linux 6.1 or newer, or allow io_uring in the sandbox"
+        }
         Some(libc::ENOMEM) => "not enough locked memory: raise it (--ulimit memlock=-1)",
         Some(libc::EMFILE | libc::ENFILE) => "no file descriptors left: raise the limit (ulimit -n)",
         Some(libc::EINVAL) | None => "the kernel is too old for the features needed",

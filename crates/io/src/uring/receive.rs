@@ -24,6 +24,7 @@ const BUFFERS_PER_CONNECTION: usize = 2;
 const SPARE_BUFFERS: usize = 30;
 /// Buffers published at most before any pass has found too few.
 pub(super) const FIRST_BURST: u16 = 128;
+
 impl Uring {
     pub(super) fn arm_receive(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
