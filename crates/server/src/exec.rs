@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::worker::Local;
 use gimmal_log::Lsn;
 use gimmal_log::record::Record;
-use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, Put, Removed, Shard, ShardState};
+use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, OwnedEntry, Put, Removed, Shard, ShardState};
 use std::borrow::Cow;
 
 /// An error reply's text, with its prefix (`ERR …`).
@@ -274,6 +274,14 @@ impl<'a> Exec<'a> {
         found
     }
 
+    /// As [`Exec::read`], for commands that ask about a key without using it: no access time is recorded.
+    pub fn inspect<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
+        let found = self.peek(key);
+        let counter = if found.is_some() { &self.local.stats.keyspace_hits } else { &self.local.stats.keyspace_misses };
+        counter.add(1);
+        found
+    }
+
     /// As [`Exec::read`], for commands that are no use of the key: no hit, miss or access time is recorded.
     #[inline]
     pub fn peek<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
@@ -301,6 +309,11 @@ impl<'a> Exec<'a> {
     #[inline]
     pub fn put(&mut self, key: Key<'_, '_>, value: NewValue<'_>, expire_at_ms: Option<i64>) -> Put {
         key.shard.table(key.db).put(key.hash, key.key, value, expire_at_ms, self.local.clock)
+    }
+
+    /// Stores an entry that was taken out elsewhere or copied, with its deadline and clock, in place of any other.
+    pub fn put_owned(&mut self, key: Key<'_, '_>, entry: OwnedEntry) -> Put {
+        key.shard.table(key.db).put_owned(key.hash, key.key, entry)
     }
 
     /// Removes a key.

@@ -131,6 +131,22 @@ impl<'a> Entry<'a> {
     pub fn encoding(&self) -> Encoding {
         self.raw.encoding()
     }
+
+    /// A copy with this access clock, to be put under another key or into another table; a large value is shared.
+    pub fn copied(&self, clock: u32) -> OwnedEntry {
+        let body = match self.value() {
+            ValueRef::Int(int) => Body::Int(int),
+            ValueRef::Bytes(bytes) => Body::Inline(bytes, &[]),
+            ValueRef::Rope(rope) => Body::Rope(rope.clone()),
+        };
+        let content = Content {
+            body,
+            expire_at_ms: self.expire_at_ms(),
+            clock,
+            modified: self.raw.is_modified(),
+        };
+        OwnedEntry::new(RawEntry::allocate(self.key(), content))
+    }
 }
 
 /// A key with its value outside of any table. Dropping it frees it.
@@ -654,6 +670,22 @@ mod tests {
                     (ValueRef::Int(i64::MIN), expire)
                 );
                 assert_eq!(owned.entry().encoding(), Encoding::Int);
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_shares_a_large_value_and_keeps_the_rest() {
+        let rope = Rope::from_slice(&[b'r'; 5000]);
+        for value in [NewValue::Int(7), NewValue::Bytes(b"text"), NewValue::Rope(rope.clone())] {
+            let owned = OwnedEntry::new(RawEntry::allocate(b"key", content(value, Some(5))));
+            owned.0.set_modified();
+            let copy = owned.entry().copied(9);
+            let entry = copy.entry();
+            assert_eq!((entry.key(), entry.value(), entry.clock()), (&b"key"[..], owned.value(), 9));
+            assert_eq!((entry.expire_at_ms(), entry.encoding()), (Some(5), owned.entry().encoding()));
+            if let (ValueRef::Rope(copied), Some(first)) = (entry.value(), rope.extents().next()) {
+                assert!(std::sync::Arc::ptr_eq(copied.extents().next().expect("an extent"), first));
             }
         }
     }

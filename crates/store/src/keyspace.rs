@@ -149,6 +149,13 @@ impl Keyspace {
         self.sum(batch, db, Root::len)
     }
 
+    /// Number of keys of one shard in a database; it may be changing.
+    pub fn shard_len(&self, batch: &Batch<'_>, db: usize, shard: u32) -> usize {
+        // 32 bits fit.
+        self.database(batch, db)
+            .map_or(0, |database| database.root(shard as usize).len())
+    }
+
     /// Whether a database has no keys.
     pub fn is_empty(&self, batch: &Batch<'_>, db: usize) -> bool {
         self.len(batch, db) == 0

@@ -1,8 +1,9 @@
 //! Visiting entries: all of them in slices, or one at random.
 //!
 //! A cursor is a position in the space of directory hashes, not an index: splits and merges move the borders between segments but
-//! never an entry's position. A segment is visited whole, and the next cursor is its upper border. A key that is there throughout
-//! is therefore visited at least once, whatever the table does between the calls; a merge may let it be visited twice.
+//! never an entry's position. A segment is visited whole, and the next cursor is its upper border. Where a merge has put that
+//! border inside a segment, the entries below it are left out. A key that is there throughout is therefore visited exactly once,
+//! whatever the table does between the calls.
 
 use super::Table;
 use crate::directory::Directory;
@@ -24,14 +25,22 @@ impl Table {
         let (mut position, mut visited) = (cursor, 0);
         while position < END && visited < budget.max(1) {
             let (segment, next) = segment_at(directory, position);
+            let merged = next - (END >> segment.depth()) < position;
             for (_, entry) in segment.entries() {
-                f(Entry::new(entry));
+                if !merged || self.position_of(entry.key()) >= position {
+                    f(Entry::new(entry));
+                }
             }
             // An empty segment costs something, too.
             visited += segment.len().max(1);
             position = next;
         }
         if position < END { position } else { 0 }
+    }
+
+    /// Where a key is in the space of directory hashes.
+    fn position_of(&self, key: &[u8]) -> u64 {
+        self.bits(self.context().hasher.hash(key)) >> (64 - POSITION_BITS)
     }
 
     /// An entry at a place that `random` picks; `None` if the table is empty. Fair within a segment; segments are picked by the

@@ -348,7 +348,8 @@ fn a_scan_visits_all_old_keys_while_the_table_grows_and_shrinks() {
         let (mut seen, mut cursor, mut next, mut gone) = (HashSet::new(), 0, before.max(300), 300);
         loop {
             cursor = table.scan(cursor, 20, &mut |entry| {
-                _ = seen.insert(entry.key().to_vec())
+                let first = seen.insert(entry.key().to_vec());
+                assert!(first, "visited twice: {:?}", entry.key());
             });
             if cursor == 0 {
                 break;
