@@ -77,8 +77,8 @@ pub struct Marks {
 
 /// A command that could not run, or not to its end.
 pub enum Aside {
-    /// It goes on slice by slice.
-    Continuation(Box<dyn Continuation>),
+    /// It goes on slice by slice; its reply will depend on this LSN at least.
+    Continuation(Box<dyn Continuation>, Lsn),
     /// It is run again: its bytes, arguments, and how often it was tried.
     Parked(Parked),
 }

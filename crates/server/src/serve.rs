@@ -10,7 +10,7 @@ use crate::command::{Entry, gate};
 use crate::config::ClientClass;
 use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::dispatch;
-use crate::exec::{Exec, Outcome, Stop};
+use crate::exec::{Continuation, Exec, Outcome, Stop};
 use crate::reply::Reply;
 use crate::session::ReplyMode;
 use crate::worker::{Action, State};
@@ -343,7 +343,7 @@ impl State {
 
     /// Moves CLIENT REPLY SKIP on: the command after the one that asked is silent, then all is as before.
     fn quiet(&self, c: &mut Connection, outcome: &Outcome) {
-        if matches!(outcome, Err(Stop::Park | Stop::Paused)) {
+        if matches!(outcome, Err(Stop::Park | Stop::Paused | Stop::Continue(_))) {
             return;
         }
         c.session.reply_mode = match c.session.reply_mode {
@@ -375,7 +375,7 @@ impl State {
                 }
             }
             Stop::Continue(continuation) => {
-                c.aside = Some(Box::new(Aside::Continuation(continuation)));
+                c.aside = Some(Box::new(Aside::Continuation(continuation, 0)));
                 c.state = Doing::Aside;
                 self.mark(id, c, true);
             }
@@ -393,30 +393,42 @@ impl State {
         let mut depends_on = 0;
         match *aside {
             Aside::Parked(parked) => self.run_parked(id, c, parked, batch, &mut depends_on),
-            Aside::Continuation(mut continuation) => {
-                let resp3 = c.session.resp3;
-                self.local.conn = id;
-                let mut exec = Exec {
-                    shared: &self.shared,
-                    local: &mut self.local,
-                    session: &mut c.session,
-                    reply: Reply::new(&mut c.output, resp3),
-                    batch,
-                    depends_on: 0,
-                    hint: None,
-                };
-                let done = continuation.step(&mut exec);
-                depends_on = exec.depends_on;
-                match done {
-                    Ok(true) => {}
-                    Ok(false) | Err(Stop::Park) => {
-                        self.stopped(id, c, Stop::Continue(continuation), &Args::new(&[], &[], &[]))
-                    }
-                    Err(stop) => self.stopped(id, c, stop, &Args::new(&[], &[], &[])),
-                }
+            Aside::Continuation(continuation, lsn) => {
+                depends_on = lsn;
+                self.run_continuation(id, c, continuation, batch, &mut depends_on);
             }
         }
         self.hold(id, c, depends_on);
+    }
+
+    fn run_continuation<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        mut continuation: Box<dyn Continuation>,
+        batch: &Batch<'k>,
+        depends_on: &mut Lsn,
+    ) {
+        self.local.conn = id;
+        let mut nowhere = Output::default();
+        let output = if c.session.reply_mode == ReplyMode::On { &mut c.output } else { &mut nowhere };
+        let resp3 = c.session.resp3;
+        let mut exec = Exec {
+            shared: &self.shared,
+            local: &mut self.local,
+            session: &mut c.session,
+            reply: Reply::new(output, resp3),
+            batch,
+            depends_on: *depends_on,
+            hint: None,
+        };
+        let done = continuation.step(&mut exec);
+        *depends_on = exec.depends_on;
+        match done {
+            Ok(true) => self.quiet(c, &Ok(())),
+            Ok(false) | Err(Stop::Park) => self.stopped(id, c, Stop::Continue(continuation), &Args::new(&[], &[], &[])),
+            Err(stop) => self.stopped(id, c, stop, &Args::new(&[], &[], &[])),
+        }
     }
 
     fn run_parked<'k>(
@@ -454,7 +466,14 @@ impl State {
     /// Holds back the replies of a batch that shows writes which are not released yet, and all after them.
     #[inline]
     fn hold(&mut self, id: ConnId, c: &mut Connection, depends_on: Lsn) {
-        if !self.local.log_active || (depends_on <= self.local.released && c.held.is_empty()) || c.output.is_empty() {
+        if !self.local.log_active || depends_on <= self.local.released && c.held.is_empty() {
+            return;
+        }
+        // What the slices so far have seen, the reply will show.
+        if let Some(Aside::Continuation(_, lsn)) = c.aside.as_deref_mut() {
+            *lsn = (*lsn).max(depends_on);
+        }
+        if c.output.is_empty() {
             return;
         }
         let output = std::mem::take(&mut c.output);
