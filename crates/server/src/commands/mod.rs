@@ -4,6 +4,7 @@ pub mod client;
 pub mod command;
 pub mod config;
 pub mod connection;
+pub mod generic;
 pub mod help;
 pub mod info;
 pub mod keyspace;
@@ -15,6 +16,7 @@ use crate::command::Table;
 pub fn table() -> Table {
     Table::new(&[
         string::COMMANDS,
+        generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,
         keyspace::COMMANDS,

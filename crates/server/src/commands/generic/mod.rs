@@ -1,0 +1,310 @@
+//! Keys of any type: DEL, EXPIRE, RENAME, SCAN and their kin.
+
+mod expire;
+mod keys;
+mod object;
+mod random;
+mod walk;
+
+use crate::arguments::{integer, key, one_of, pattern, string, unix_time, word};
+use crate::command::{Argument, Command, acl, flag::*, key_at, key_range, key1, keyflag::*};
+
+const KEY: Argument = key("key", 0);
+const KEYS: Argument = KEY.many();
+const CONDITION: Argument =
+    one_of("condition", &[word("nx", "NX"), word("xx", "XX"), word("gt", "GT"), word("lt", "LT")])
+        .optional()
+        .since("7.0.0");
+const EXPIRE_HISTORY: &[(&str, &str)] = &[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")];
+const TTL_HISTORY: &[(&str, &str)] = &[("2.8.0", "Answers -2 for a missing key.")];
+
+/// What all commands of the family have in common.
+const GENERIC: Command = Command {
+    arity: 2,
+    acl: acl::KEYSPACE,
+    group: "generic",
+    complexity: "O(1)",
+    arguments: &[KEY],
+    ..Command::DEFAULT
+};
+
+/// What EXPIRE and its kin have in common.
+const EXPIRE: Command =
+    Command { arity: -3, flags: WRITE | FAST, keys: &[key1(RW | UPDATE)], history: EXPIRE_HISTORY, ..GENERIC };
+
+/// What the questions about one key have in common.
+const ABOUT: Command = Command { flags: READONLY | FAST, keys: &[key1(RO | ACCESS)], ..GENERIC };
+
+/// What the commands on any number of keys have in common.
+const MANY: Command = Command {
+    arity: -2,
+    complexity: "O(N) where N is the number of keys",
+    arguments: &[KEYS],
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    ..GENERIC
+};
+
+/// What OBJECT's questions have in common.
+const OBJECT: Command = Command {
+    arity: 3,
+    flags: READONLY,
+    keys: &[key_at(2, RO)],
+    since: "2.2.3",
+    tips: &["nondeterministic_output"],
+    ..GENERIC
+};
+
+/// The family's table.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "del",
+        run: keys::del,
+        flags: WRITE,
+        keys: &[key_range(1, -1, 1, RM | DELETE)],
+        summary: "Removes keys.",
+        ..MANY
+    },
+    Command {
+        name: "unlink",
+        run: keys::unlink,
+        flags: WRITE | FAST,
+        keys: &[key_range(1, -1, 1, RM | DELETE)],
+        since: "4.0.0",
+        summary: "Removes keys; as DEL, which frees large values without holding anything up, too.",
+        ..MANY
+    },
+    Command {
+        name: "exists",
+        run: keys::exists,
+        flags: READONLY | FAST,
+        keys: &[key_range(1, -1, 1, RO)],
+        summary: "Counts which of some keys exist; one named twice counts twice.",
+        history: &[("3.0.3", "Takes several keys.")],
+        ..MANY
+    },
+    Command {
+        name: "touch",
+        run: keys::touch,
+        flags: READONLY | FAST,
+        keys: &[key_range(1, -1, 1, RO)],
+        since: "3.2.1",
+        summary: "Notes an access to keys, and counts which of them exist.",
+        ..MANY
+    },
+    Command {
+        name: "type",
+        run: keys::type_of,
+        keys: &[key1(RO)],
+        summary: "Answers the type of the value at a key.",
+        ..ABOUT
+    },
+    Command {
+        name: "expire",
+        run: expire::expire,
+        summary: "Sets a key's time to live in seconds.",
+        arguments: &[KEY, integer("seconds"), CONDITION],
+        ..EXPIRE
+    },
+    Command {
+        name: "pexpire",
+        run: expire::pexpire,
+        since: "2.6.0",
+        summary: "Sets a key's time to live in milliseconds.",
+        arguments: &[KEY, integer("milliseconds"), CONDITION],
+        ..EXPIRE
+    },
+    Command {
+        name: "expireat",
+        run: expire::expireat,
+        since: "1.2.0",
+        summary: "Sets the Unix time in seconds at which a key expires.",
+        arguments: &[KEY, unix_time("unix-time-seconds"), CONDITION],
+        ..EXPIRE
+    },
+    Command {
+        name: "pexpireat",
+        run: expire::pexpireat,
+        since: "2.6.0",
+        summary: "Sets the Unix time in milliseconds at which a key expires.",
+        arguments: &[KEY, unix_time("unix-time-milliseconds"), CONDITION],
+        ..EXPIRE
+    },
+    Command {
+        name: "persist",
+        run: expire::persist,
+        arity: 2,
+        since: "2.2.0",
+        summary: "Takes a key's time to live away.",
+        arguments: &[KEY],
+        history: &[],
+        ..EXPIRE
+    },
+    Command {
+        name: "ttl",
+        run: expire::ttl,
+        summary: "Answers a key's time to live in seconds.",
+        tips: &["nondeterministic_output"],
+        history: TTL_HISTORY,
+        ..ABOUT
+    },
+    Command {
+        name: "pttl",
+        run: expire::pttl,
+        since: "2.6.0",
+        summary: "Answers a key's time to live in milliseconds.",
+        tips: &["nondeterministic_output"],
+        history: TTL_HISTORY,
+        ..ABOUT
+    },
+    Command {
+        name: "expiretime",
+        run: expire::expiretime,
+        since: "7.0.0",
+        summary: "Answers the Unix time in seconds at which a key expires.",
+        ..ABOUT
+    },
+    Command {
+        name: "pexpiretime",
+        run: expire::pexpiretime,
+        since: "7.0.0",
+        summary: "Answers the Unix time in milliseconds at which a key expires.",
+        ..ABOUT
+    },
+    Command {
+        name: "rename",
+        run: keys::rename,
+        arity: 3,
+        flags: WRITE,
+        keys: &[key1(RW | ACCESS | DELETE), key_at(2, OW | UPDATE)],
+        summary: "Gives a key another name, in place of whatever has it.",
+        arguments: &[KEY, key("newkey", 1)],
+        ..GENERIC
+    },
+    Command {
+        name: "renamenx",
+        run: keys::renamenx,
+        arity: 3,
+        flags: WRITE | FAST,
+        keys: &[key1(RW | ACCESS | DELETE), key_at(2, OW | INSERT)],
+        summary: "Gives a key another name, if no key has it.",
+        arguments: &[KEY, key("newkey", 1)],
+        history: &[("3.2.0", "Answers 0, and no error, if both names are the same.")],
+        ..GENERIC
+    },
+    Command {
+        name: "copy",
+        run: keys::copy,
+        arity: -3,
+        flags: WRITE | DENYOOM,
+        keys: &[key1(RO | ACCESS), key_at(2, OW | UPDATE)],
+        since: "6.2.0",
+        complexity: "O(N) where N is the number of elements; O(1) for a string",
+        summary: "Copies a key's value and deadline to another key.",
+        arguments: &[
+            key("source", 0),
+            key("destination", 1),
+            integer("destination-db").after("DB").optional(),
+            word("replace", "REPLACE").optional(),
+        ],
+        ..GENERIC
+    },
+    Command {
+        name: "move",
+        run: keys::move_key,
+        arity: 3,
+        flags: WRITE | FAST,
+        keys: &[key1(RW | ACCESS | UPDATE)],
+        summary: "Moves a key to another database, if it is not there.",
+        arguments: &[KEY, integer("db")],
+        ..GENERIC
+    },
+    Command {
+        name: "keys",
+        run: walk::keys,
+        flags: READONLY,
+        acl: acl::KEYSPACE | acl::DANGEROUS,
+        complexity: "O(N) where N is the number of keys in the database, in slices",
+        summary: "Answers all keys that match a pattern.",
+        arguments: &[pattern("pattern")],
+        tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+        ..GENERIC
+    },
+    Command {
+        name: "scan",
+        run: walk::scan,
+        arity: -2,
+        flags: READONLY | TOUCHES_ARBITRARY_KEYS,
+        since: "2.8.0",
+        complexity: "O(1) for each call, O(N) for all of them, where N is the number of keys in the database",
+        summary: "Answers some keys and where to go on.",
+        arguments: &[
+            integer("cursor"),
+            pattern("pattern").after("MATCH").optional(),
+            integer("count").after("COUNT").optional(),
+            string("type").after("TYPE").optional().since("6.0.0"),
+        ],
+        tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
+        history: &[("6.0.0", "`TYPE`.")],
+        ..GENERIC
+    },
+    Command {
+        name: "randomkey",
+        run: random::randomkey,
+        arity: 1,
+        flags: READONLY | TOUCHES_ARBITRARY_KEYS,
+        complexity: "O(S) where S is the number of shards",
+        summary: "Answers a random key of the database.",
+        arguments: &[],
+        tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
+        ..GENERIC
+    },
+    Command {
+        name: "object",
+        arity: -2,
+        acl: 0,
+        since: "2.2.3",
+        complexity: "Depends on subcommand.",
+        summary: "A container for questions about how a value is kept.",
+        arguments: &[],
+        subcommands: &[
+            Command {
+                name: "encoding",
+                run: object::encoding,
+                summary: "Answers the name of a value's encoding.",
+                ..OBJECT
+            },
+            Command {
+                name: "freq",
+                run: object::freq,
+                since: "4.0.0",
+                summary: "Answers how often a key is used, on a logarithmic scale.",
+                ..OBJECT
+            },
+            Command {
+                name: "idletime",
+                run: object::idletime,
+                summary: "Answers the seconds since a key was last used.",
+                ..OBJECT
+            },
+            Command {
+                name: "refcount",
+                run: object::refcount,
+                summary: "Answers the number of references to a value.",
+                ..OBJECT
+            },
+            Command {
+                name: "help",
+                run: object::help,
+                arity: 2,
+                flags: LOADING | STALE,
+                keys: &[],
+                since: "6.2.0",
+                summary: "Answers what the subcommands are.",
+                arguments: &[],
+                tips: &[],
+                ..OBJECT
+            },
+        ],
+        ..GENERIC
+    },
+];
