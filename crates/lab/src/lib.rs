@@ -8,6 +8,7 @@
 //! | `limit` | share of the limit: servers against the least a RESP server can do, side by side |
 //! | `limit_server`, `load` | the two processes that `limit` is made of |
 //! | `probe` | open-loop latency, counted from the intended send time |
+//! | `fairness` | what one client feels beside another that does its worst |
 //! | `memory` | bytes per key and per idle connection |
 //! | `wire` | scripts of commands and the exact replies that must come back |
 //! | `process`, `host`, `stats` | starting servers, describing the machine, medians and intervals |
@@ -16,6 +17,7 @@
 #![deny(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "the lab's results go to standard output")]
 
+pub mod fairness;
 pub mod host;
 pub mod limit;
 pub mod limit_server;

@@ -1,6 +1,6 @@
 //! `gimmal-bench`: measures RESP servers over TCP.
 //!
-//! `--limit`, `--probe` and `--memory` are what people call. `limit-server` and `load` are the processes that a
+//! `--limit`, `--probe`, `--fairness` and `--memory` are what people call. `limit-server` and `load` are the processes that a
 //! limit run starts; they are as usable by hand.
 
 #![allow(clippy::print_stdout, reason = "help and results go to standard output")]
@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use gimmal_lab::{limit, limit_server, load, memory, probe};
+use gimmal_lab::{fairness, limit, limit_server, load, memory, probe};
 use lexopt::prelude::*;
 
 fn main() -> ExitCode {
@@ -26,6 +26,7 @@ fn run() -> Result<()> {
     match args.next()? {
         Some(Long("limit")) => limit::run(&limit::Settings::parse(&mut args)?),
         Some(Long("probe")) => probe::run(&probe::Settings::parse(&mut args)?),
+        Some(Long("fairness")) => fairness::run(&fairness::Settings::parse(&mut args)?),
         Some(Long("memory")) => memory::run(&memory::Settings::parse(&mut args)?),
         Some(Value(role)) if role == "limit-server" => {
             let port = args.value().context("limit-server PORT REPLY_BYTES")?.parse()?;
@@ -52,6 +53,8 @@ usage: gimmal-bench --limit  [--server 'NAME|PORT|COMMAND LINE']... [--loads 50:
        gimmal-bench --probe  --port PORT | --server 'NAME|PORT|COMMAND LINE'  [--rate 1000] [--connections 10]
                              [--seconds 10] [--command 'GET key:__KEY__'] [--setup COMMAND] [--keys 100000]
                              [--server-cpu CPU] [--load-cpu CPU] [--json FILE]
+       gimmal-bench --fairness --server 'NAME|PORT|COMMAND LINE'  [--seconds 10] [--pipeline 1000000]
+                             [--value 104857600] [--keys 5000000] [--server-cpu CPU] [--json FILE]
        gimmal-bench --memory --server 'NAME|PORT|COMMAND LINE'... [--keys 1000000] [--sizes 16:8,16:64]
                              [--connections 1000] [--json FILE]
        gimmal-bench limit-server PORT REPLY_BYTES                        (-1: answers +OK)

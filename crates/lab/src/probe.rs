@@ -60,21 +60,26 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the options behind `--probe`.
-    pub fn parse(args: &mut lexopt::Parser) -> Result<Self> {
-        let mut settings = Self {
+    /// This command so many times a second over so many connections.
+    pub fn of(command: &str, rate: f64, connections: usize, seconds: f64, keys: u64) -> Self {
+        Self {
             port: 0,
             server: None,
-            rate: 1000.0,
-            connections: 10,
-            seconds: 10.0,
-            command: "GET key:__KEY__".to_owned(),
+            rate,
+            connections,
+            seconds,
+            command: command.to_owned(),
             setup: None,
-            keys: 100_000,
+            keys,
             server_cpu: None,
             load_cpu: None,
             json: None,
-        };
+        }
+    }
+
+    /// Reads the options behind `--probe`.
+    pub fn parse(args: &mut lexopt::Parser) -> Result<Self> {
+        let mut settings = Self::of("GET key:__KEY__", 1000.0, 10, 10.0, 100_000);
         while let Some(arg) = args.next()? {
             match arg {
                 Long("port") => settings.port = args.value()?.parse()?,
@@ -115,15 +120,21 @@ impl Settings {
 }
 
 /// Every latency of a probe, sorted.
-struct Probed {
+pub struct Probed {
     latencies_ns: Vec<u64>,
     elapsed: Duration,
     sent_late_max: Duration,
 }
 
 impl Probed {
-    fn latency_us(&self, share: f64) -> f64 {
+    /// The latency that this share of the requests did not exceed, in µs.
+    pub fn latency_us(&self, share: f64) -> f64 {
         quantile(&self.latencies_ns, share) as f64 / 1000.0
+    }
+
+    /// How late the probe itself sent a request, at most.
+    pub fn sent_late_max(&self) -> Duration {
+        self.sent_late_max
     }
 
     fn line(&self, rate: f64) -> String {
@@ -149,7 +160,11 @@ struct Connection {
     in_flight: VecDeque<Instant>,
 }
 
-fn probe(settings: &Settings, port: u16) -> Result<Probed> {
+/// Probes a running server.
+///
+/// # Errors
+/// The server closed a connection, or left requests unanswered.
+pub fn probe(settings: &Settings, port: u16) -> Result<Probed> {
     sys::raise_open_files()?;
     sys::tighten_timer_slack()?;
     let mut epoll = Epoll::new(1024)?;
