@@ -5,6 +5,7 @@
 
 use gimmal_resp::{LARGE, encode_command};
 use gimmal_server::command::{Argument, Entry, Table, flag};
+use std::sync::OnceLock;
 
 /// What a client sends, and what is known of the answer.
 #[derive(Debug, Default)]
@@ -102,11 +103,12 @@ const UNCOUNTABLE: [&str; 14] = [
 pub fn read(input: &[u8], table: &Table) -> Option<Script> {
     let mut source = Source(input);
     let mut script = Script { is_countable: true, ..Script::default() };
-    let tokens = tokens(table);
+    static TOKENS: OnceLock<Vec<&'static str>> = OnceLock::new();
+    let tokens = TOKENS.get_or_init(|| tokens(table));
     for _ in 0..COMMANDS {
         let Some(choice) = source.next() else { break };
         match choice {
-            0..=199 => command(&mut script, &mut source, table, &tokens),
+            0..=199 => command(&mut script, &mut source, table, tokens),
             200..=214 => raw(&mut script, &mut source),
             215..=229 => inline(&mut script, &mut source, table),
             230..=239 => broken_header(&mut script, &mut source),
@@ -229,8 +231,7 @@ fn collect_tokens(arguments: &'static [Argument], tokens: &mut Vec<&'static str>
 
 fn is_forbidden(bytes: &[u8]) -> bool {
     let lower = bytes.to_ascii_lowercase();
-    let has = |word: &[u8]| lower.windows(word.len()).any(|window| window == word);
-    FORBIDDEN.iter().any(|word| has(word))
+    FORBIDDEN.iter().any(|word| memchr::memmem::find(&lower, word).is_some())
 }
 
 /// The input, from which choices are taken; at its end every choice is 0.
