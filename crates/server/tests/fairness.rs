@@ -1,0 +1,68 @@
+//! One client's worst does not become everyone's latency, nor the server's memory.
+//!
+//! The bounds are generous: this runs on busy machines of two processors, which client, probe and server share. What was
+//! measured is printed; the whole run, on a quiet machine, is `gimmal-bench --fairness` (see `docs/testing.md`).
+
+mod running;
+
+use gimmal_lab::fairness::{Felt, Scale, Scenario, measure};
+use running::Running;
+use std::sync::Mutex;
+
+/// A p99 beyond this is not the machine's doing, in µs.
+const P99_US: f64 = 50_000.0;
+const SCALE: Scale = Scale { seconds: 3.0, pipeline: 1_000_000, value_bytes: 100 << 20, keys: 200_000 };
+
+/// One at a time: they measure time.
+static MEASURING: Mutex<()> = Mutex::new(());
+
+fn feel(scenario: Scenario) -> Option<Felt> {
+    let _alone = MEASURING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let server = Running::start("--workers 2");
+    let felt = measure(server.process(), scenario, &SCALE).expect("every request of the probe is answered");
+    match &felt {
+        Some(felt) => println!("{}", felt.line()),
+        None => eprintln!("not run: {}: the server has no KEYS", scenario.title()),
+    }
+    felt
+}
+
+fn assert_fair(felt: &Felt, most_mib: u64) {
+    assert!(felt.p99_us() <= P99_US, "{}", felt.line());
+    assert!(felt.grown_mib() <= most_mib, "{}", felt.line());
+}
+
+#[test]
+fn alone() {
+    assert_fair(&feel(Scenario::Alone).expect("always run"), 16);
+}
+
+#[test]
+fn beside_a_pipeline_of_a_million_commands() {
+    let felt = feel(Scenario::Pipeline).expect("always run");
+    assert_fair(&felt, 64);
+    assert!(felt.rounds > 0, "not one million was answered: {}", felt.line());
+}
+
+#[test]
+fn beside_values_of_a_hundred_mebibytes() {
+    let felt = feel(Scenario::LargeValues).expect("always run");
+    // The old value may still be on its way out while the new one comes in.
+    assert_fair(&felt, 360);
+    assert!(felt.rounds > 0, "not one value came through: {}", felt.line());
+}
+
+#[test]
+fn beside_clients_that_never_read() {
+    let felt = feel(Scenario::NeverReads).expect("always run");
+    assert_fair(&felt, 64);
+    assert_eq!(felt.rounds, 8, "connections that stayed silent");
+}
+
+#[test]
+fn beside_a_client_that_lists_all_keys() {
+    if let Some(felt) = feel(Scenario::Keys) {
+        assert_fair(&felt, 128);
+        assert!(felt.rounds > 0, "the keys were never listed: {}", felt.line());
+    }
+}
