@@ -25,10 +25,7 @@ unsafe impl Send for Database {}
 impl Database {
     pub(crate) fn new(shards: Arc<[ShardCell]>) -> Self {
         let cells: Box<[Cell]> = shards.iter().map(|_| Cell::empty()).collect();
-        Self {
-            cells: NonNull::from(Box::leak(cells)),
-            shards,
-        }
+        Self { cells: NonNull::from(Box::leak(cells)), shards }
     }
 
     /// What may be read without the lock of shard `shard`'s table.
@@ -87,15 +84,8 @@ unsafe impl Send for DetachedDatabase {}
 impl DetachedDatabase {
     /// Takes over a database that no other thread can reach.
     pub(crate) fn new(database: Option<Box<Database>>) -> Self {
-        let len = database
-            .as_ref()
-            .map_or(0, |database| database.roots().map(Root::len).sum());
-        Self {
-            database,
-            next_shard: 0,
-            remains: None,
-            len,
-        }
+        let len = database.as_ref().map_or(0, |database| database.roots().map(Root::len).sum());
+        Self { database, next_shard: 0, remains: None, len }
     }
 
     /// Keys that are left.

@@ -41,21 +41,11 @@ impl Directory {
         let layout = layout(depth);
         // SAFETY: the layout's size is at least 8.
         let pointer = unsafe { alloc(layout) };
-        let Some(elements) = NonNull::new(pointer.cast::<Element>()) else {
-            handle_alloc_error(layout)
-        };
-        assert_eq!(
-            pointer.addr() >> TAG_SHIFT,
-            0,
-            "the allocator returned an address above 56 bits"
-        );
+        let Some(elements) = NonNull::new(pointer.cast::<Element>()) else { handle_alloc_error(layout) };
+        assert_eq!(pointer.addr() >> TAG_SHIFT, 0, "the allocator returned an address above 56 bits");
         for index in 0..1 << depth {
             // SAFETY: the allocation has 2^depth elements.
-            unsafe {
-                elements
-                    .add(index)
-                    .write(Element::new(tagged(segment_at(index))))
-            };
+            unsafe { elements.add(index).write(Element::new(tagged(segment_at(index)))) };
         }
         Self { elements, depth }
     }
@@ -68,17 +58,12 @@ impl Directory {
     pub(crate) unsafe fn from_word(word: *mut Element) -> Option<Self> {
         let elements = NonNull::new(word.map_addr(|a| a & ADDRESS))?;
         // The byte above the address.
-        Some(Self {
-            elements,
-            depth: (word.addr() >> TAG_SHIFT) as u8,
-        })
+        Some(Self { elements, depth: (word.addr() >> TAG_SHIFT) as u8 })
     }
 
     /// Address and depth in one word, to be published.
     pub(crate) fn word(self) -> *mut Element {
-        self.elements
-            .as_ptr()
-            .map_addr(|a| a | usize::from(self.depth) << TAG_SHIFT)
+        self.elements.as_ptr().map_addr(|a| a | usize::from(self.depth) << TAG_SHIFT)
     }
 
     /// Address and layout, for freeing.
@@ -134,8 +119,7 @@ impl Directory {
     /// Links a segment at each index of `span`. Release: its slots are written before its address can be seen.
     pub(crate) fn link(self, span: std::ops::Range<usize>, segment: Segment) {
         for index in span {
-            self.element(index)
-                .store(tagged(segment), Ordering::Release);
+            self.element(index).store(tagged(segment), Ordering::Release);
         }
     }
 
@@ -155,10 +139,7 @@ impl Directory {
 }
 
 fn tagged(segment: Segment) -> *mut segment::Header {
-    segment
-        .as_ptr()
-        .as_ptr()
-        .map_addr(|a| a | segment.buckets() << TAG_SHIFT)
+    segment.as_ptr().as_ptr().map_addr(|a| a | segment.buckets() << TAG_SHIFT)
 }
 
 fn layout(depth: u8) -> Layout {

@@ -87,10 +87,7 @@ impl<'a> Entry<'a> {
     /// `raw` must stay allocated and unchanged, but for the clock, for `'a`.
     #[inline]
     pub(crate) fn new(raw: RawEntry) -> Self {
-        Self {
-            raw,
-            borrow: PhantomData,
-        }
+        Self { raw, borrow: PhantomData }
     }
 
     /// The key.
@@ -139,12 +136,7 @@ impl<'a> Entry<'a> {
             ValueRef::Bytes(bytes) => Body::Inline(bytes, &[]),
             ValueRef::Rope(rope) => Body::Rope(rope.clone()),
         };
-        let content = Content {
-            body,
-            expire_at_ms: self.expire_at_ms(),
-            clock,
-            modified: self.raw.is_modified(),
-        };
+        let content = Content { body, expire_at_ms: self.expire_at_ms(), clock, modified: self.raw.is_modified() };
         OwnedEntry::new(RawEntry::allocate(self.key(), content))
     }
 }
@@ -289,17 +281,8 @@ impl Shape {
     fn new(key_len: usize, expires: bool, encoding: u8, value_len: usize) -> Self {
         let key_at = 8 + if expires { 8 } else { 0 } + if key_len >= LONG_KEY_MIN { 4 } else { 0 };
         let key_end = key_at + key_len;
-        let value_at = if encoding == ROPE {
-            key_end.next_multiple_of(8)
-        } else {
-            key_end
-        };
-        Self {
-            key_at,
-            key_len,
-            value_at,
-            value_len,
-        }
+        let value_at = if encoding == ROPE { key_end.next_multiple_of(8) } else { key_end };
+        Self { key_at, key_len, value_at, value_len }
     }
 
     #[inline]
@@ -331,12 +314,7 @@ impl RawEntry {
     /// If the key is longer than `u32::MAX`; the protocol's limit is far below.
     pub(crate) fn allocate(key: &[u8], content: Content<'_>) -> Self {
         let (encoding, value_len) = content.body.shape();
-        let shape = Shape::new(
-            key.len(),
-            content.expire_at_ms.is_some(),
-            encoding,
-            value_len,
-        );
+        let shape = Shape::new(key.len(), content.expire_at_ms.is_some(), encoding, value_len);
         let layout = layout(shape.size());
         // SAFETY: the layout's size is at least 8.
         let pointer = unsafe { alloc(layout) };
@@ -353,18 +331,9 @@ impl RawEntry {
     /// Makes this allocation the entry for `key` and `content` if its size is the same; otherwise hands the content back.
     /// The key must be the one it has. Returns the rope that was replaced.
     #[inline]
-    pub(crate) fn overwrite<'v>(
-        self,
-        key: &[u8],
-        content: Content<'v>,
-    ) -> Result<Option<Rope>, Content<'v>> {
+    pub(crate) fn overwrite<'v>(self, key: &[u8], content: Content<'v>) -> Result<Option<Rope>, Content<'v>> {
         let (encoding, value_len) = content.body.shape();
-        let shape = Shape::new(
-            key.len(),
-            content.expire_at_ms.is_some(),
-            encoding,
-            value_len,
-        );
+        let shape = Shape::new(key.len(), content.expire_at_ms.is_some(), encoding, value_len);
         if shape.size() != self.shape().size() {
             return Err(content);
         }
@@ -377,28 +346,13 @@ impl RawEntry {
     fn fill(self, key: &[u8], content: Content<'_>, shape: Shape) {
         let (encoding, _) = content.body.shape();
         let mut flags = 0;
-        flags |= if content.expire_at_ms.is_some() {
-            EXPIRE
-        } else {
-            0
-        };
-        flags |= if key.len() >= LONG_KEY_MIN {
-            LONG_KEY
-        } else {
-            0
-        };
+        flags |= if content.expire_at_ms.is_some() { EXPIRE } else { 0 };
+        flags |= if key.len() >= LONG_KEY_MIN { LONG_KEY } else { 0 };
         flags |= if content.modified { MODIFIED } else { 0 };
         let [a, b, c, _] = content.clock.to_le_bytes();
         let key_len = u8::try_from(key.len()).unwrap_or(u8::MAX);
-        let value_len =
-            u16::try_from(shape.value_len).expect("inline values are at most INLINE_MAX bytes");
-        let header = Header {
-            kind: encoding,
-            flags,
-            clock: [a, b, c],
-            key_len,
-            value_len,
-        };
+        let value_len = u16::try_from(shape.value_len).expect("inline values are at most INLINE_MAX bytes");
+        let header = Header { kind: encoding, flags, clock: [a, b, c], key_len, value_len };
         let base = self.0.as_ptr();
         // SAFETY: the allocation has `shape.size()` bytes, every part below lies within by `Shape::new`, the header is at the
         // 8-aligned start, and no reference into the entry is live: it is new, or reached through the table's `&mut`.
@@ -411,16 +365,13 @@ impl RawEntry {
                 let len = u32::try_from(key.len()).expect("keys are at most 4 GiB");
                 base.add(shape.key_at - 4).cast::<u32>().write(len);
             }
-            base.add(shape.key_at)
-                .copy_from_nonoverlapping(key.as_ptr(), key.len());
+            base.add(shape.key_at).copy_from_nonoverlapping(key.as_ptr(), key.len());
             let value = base.add(shape.value_at);
             match content.body {
                 Body::Int(int) => value.cast::<i64>().write_unaligned(int),
                 Body::Inline(head, tail) => {
                     value.copy_from_nonoverlapping(head.as_ptr(), head.len());
-                    value
-                        .add(head.len())
-                        .copy_from_nonoverlapping(tail.as_ptr(), tail.len());
+                    value.add(head.len()).copy_from_nonoverlapping(tail.as_ptr(), tail.len());
                 }
                 Body::Rope(rope) => value.cast::<Rope>().write(rope),
             }
@@ -442,12 +393,7 @@ impl RawEntry {
             // SAFETY: an entry with this flag has its key's length there, aligned to 4. `usize` is at least 32 bits wide.
             key_len = unsafe { self.0.add(at).cast::<u32>().read() } as usize;
         }
-        Shape::new(
-            key_len,
-            header.has(EXPIRE),
-            header.encoding(),
-            usize::from(header.value_len),
-        )
+        Shape::new(key_len, header.has(EXPIRE), header.encoding(), usize::from(header.value_len))
     }
 
     #[inline]
@@ -465,9 +411,7 @@ impl RawEntry {
             let value = self.0.add(shape.value_at);
             match self.header().encoding() {
                 INT => ValueRef::Int(value.cast::<i64>().read_unaligned()),
-                INLINE => {
-                    ValueRef::Bytes(std::slice::from_raw_parts(value.as_ptr(), shape.value_len))
-                }
+                INLINE => ValueRef::Bytes(std::slice::from_raw_parts(value.as_ptr(), shape.value_len)),
                 _ => ValueRef::Rope(value.cast::<Rope>().as_ref()),
             }
         }
@@ -480,8 +424,7 @@ impl RawEntry {
     pub(crate) unsafe fn rope_mut<'a>(self) -> Option<&'a mut Rope> {
         let value_at = self.shape().value_at;
         // SAFETY: an entry of this encoding holds a rope there, aligned to 8; unaliased by this function's contract.
-        (self.header().encoding() == ROPE)
-            .then(|| unsafe { self.0.add(value_at).cast::<Rope>().as_mut() })
+        (self.header().encoding() == ROPE).then(|| unsafe { self.0.add(value_at).cast::<Rope>().as_mut() })
     }
 
     /// The inline bytes, for changing them in place.
@@ -491,9 +434,8 @@ impl RawEntry {
     pub(crate) unsafe fn inline_mut<'a>(self) -> Option<&'a mut [u8]> {
         let shape = self.shape();
         // SAFETY: an entry of this encoding holds so many bytes there; unaliased by this function's contract.
-        (self.header().encoding() == INLINE).then(|| unsafe {
-            std::slice::from_raw_parts_mut(self.0.add(shape.value_at).as_ptr(), shape.value_len)
-        })
+        (self.header().encoding() == INLINE)
+            .then(|| unsafe { std::slice::from_raw_parts_mut(self.0.add(shape.value_at).as_ptr(), shape.value_len) })
     }
 
     /// Changes the integer of an entry that holds one; false if it does not.
@@ -502,12 +444,7 @@ impl RawEntry {
             return false;
         }
         // SAFETY: an entry of this encoding holds an integer there, to which no reference is ever made.
-        unsafe {
-            self.0
-                .add(self.shape().value_at)
-                .cast::<i64>()
-                .write_unaligned(int)
-        };
+        unsafe { self.0.add(self.shape().value_at).cast::<i64>().write_unaligned(int) };
         true
     }
 
@@ -515,24 +452,18 @@ impl RawEntry {
     fn move_rope(self) -> Option<Rope> {
         let value_at = self.shape().value_at;
         // SAFETY: an entry of this encoding holds a rope there, aligned to 8; the caller does not use that copy again.
-        (self.header().encoding() == ROPE)
-            .then(|| unsafe { self.0.add(value_at).cast::<Rope>().read() })
+        (self.header().encoding() == ROPE).then(|| unsafe { self.0.add(value_at).cast::<Rope>().read() })
     }
 
     #[inline]
     pub(crate) fn expire_at_ms(self) -> Option<i64> {
         // SAFETY: an entry with this flag has its time of expiry there, aligned to 8.
-        self.header()
-            .has(EXPIRE)
-            .then(|| unsafe { self.0.add(8).cast::<i64>().read() })
+        self.header().has(EXPIRE).then(|| unsafe { self.0.add(8).cast::<i64>().read() })
     }
 
     /// Changes the time of expiry of an entry that has one.
     pub(crate) fn set_expire_in_place(self, at_ms: i64) {
-        assert!(
-            self.header().has(EXPIRE),
-            "the entry has no room for a time of expiry"
-        );
+        assert!(self.header().has(EXPIRE), "the entry has no room for a time of expiry");
         // SAFETY: as in `expire_at_ms`; no reference to these bytes is ever made.
         unsafe { self.0.add(8).cast::<i64>().write(at_ms) }
     }
@@ -563,12 +494,7 @@ impl RawEntry {
             ValueRef::Bytes(bytes) => Body::Inline(bytes, &[]),
             ValueRef::Rope(_) => Body::Rope(self.move_rope().expect("just seen")),
         };
-        Content {
-            body,
-            expire_at_ms: self.expire_at_ms(),
-            clock: header.clock(),
-            modified: header.has(MODIFIED),
-        }
+        Content { body, expire_at_ms: self.expire_at_ms(), clock: header.clock(), modified: header.has(MODIFIED) }
     }
 
     /// Bytes of the allocation alone.
@@ -591,9 +517,7 @@ impl RawEntry {
     pub(crate) fn encoding(self) -> Encoding {
         match self.value() {
             ValueRef::Int(_) => Encoding::Int,
-            ValueRef::Bytes(bytes) if bytes.len() <= EMBSTR_MAX && !self.is_modified() => {
-                Encoding::Embstr
-            }
+            ValueRef::Bytes(bytes) if bytes.len() <= EMBSTR_MAX && !self.is_modified() => Encoding::Embstr,
             ValueRef::Bytes(_) | ValueRef::Rope(_) => Encoding::Raw,
         }
     }
@@ -621,54 +545,28 @@ mod tests {
     use super::*;
 
     fn content(value: NewValue<'_>, expire_at_ms: Option<i64>) -> Content<'_> {
-        Content {
-            body: Body::new(value),
-            expire_at_ms,
-            clock: 7,
-            modified: false,
-        }
+        Content { body: Body::new(value), expire_at_ms, clock: 7, modified: false }
     }
 
     #[test]
     fn every_shape_reads_back() {
         for key_len in [0, 1, 7, 8, 16, 254, 255, 256, 70_000] {
-            let key: Vec<u8> = (0..key_len)
-                .map(|i| u8::try_from(i % 256).expect("a byte"))
-                .collect();
+            let key: Vec<u8> = (0..key_len).map(|i| u8::try_from(i % 256).expect("a byte")).collect();
             for expire in [None, Some(1_700_000_000_123), Some(-1)] {
                 for len in [0, 1, 8, 44, 45, 4096, 4097] {
                     let bytes = vec![b'v'; len];
-                    let owned = OwnedEntry::new(RawEntry::allocate(
-                        &key,
-                        content(NewValue::Bytes(&bytes), expire),
-                    ));
+                    let owned = OwnedEntry::new(RawEntry::allocate(&key, content(NewValue::Bytes(&bytes), expire)));
                     let entry = owned.entry();
-                    assert_eq!(
-                        (entry.key(), entry.expire_at_ms(), entry.clock()),
-                        (&key[..], expire, 7)
-                    );
+                    assert_eq!((entry.key(), entry.expire_at_ms(), entry.clock()), (&key[..], expire, 7));
                     match entry.value() {
                         ValueRef::Bytes(value) => assert!(value == bytes && len <= INLINE_MAX),
                         ValueRef::Rope(rope) => assert!(rope.to_vec() == bytes && len > INLINE_MAX),
                         ValueRef::Int(_) => unreachable!(),
                     }
-                    assert_eq!(
-                        entry.encoding(),
-                        if len <= 44 {
-                            Encoding::Embstr
-                        } else {
-                            Encoding::Raw
-                        }
-                    );
+                    assert_eq!(entry.encoding(), if len <= 44 { Encoding::Embstr } else { Encoding::Raw });
                 }
-                let owned = OwnedEntry::new(RawEntry::allocate(
-                    &key,
-                    content(NewValue::Int(i64::MIN), expire),
-                ));
-                assert_eq!(
-                    (owned.value(), owned.expire_at_ms()),
-                    (ValueRef::Int(i64::MIN), expire)
-                );
+                let owned = OwnedEntry::new(RawEntry::allocate(&key, content(NewValue::Int(i64::MIN), expire)));
+                assert_eq!((owned.value(), owned.expire_at_ms()), (ValueRef::Int(i64::MIN), expire));
                 assert_eq!(owned.entry().encoding(), Encoding::Int);
             }
         }
@@ -692,19 +590,13 @@ mod tests {
 
     #[test]
     fn small_entries_cost_eight_bytes_beside_key_and_value() {
-        let entry = OwnedEntry::new(RawEntry::allocate(
-            &[b'k'; 16],
-            content(NewValue::Bytes(&[b'v'; 32]), None),
-        ));
+        let entry = OwnedEntry::new(RawEntry::allocate(&[b'k'; 16], content(NewValue::Bytes(&[b'v'; 32]), None)));
         assert_eq!(entry.entry().memory_bytes(), 56);
     }
 
     #[test]
     fn clock_keeps_24_bits_and_nothing_else_changes() {
-        let owned = OwnedEntry::new(RawEntry::allocate(
-            b"key",
-            content(NewValue::Bytes(b"value"), Some(5)),
-        ));
+        let owned = OwnedEntry::new(RawEntry::allocate(b"key", content(NewValue::Bytes(b"value"), Some(5))));
         owned.entry().touch(CLOCK_LIMIT + 0x00AB_CDEF);
         assert_eq!(owned.entry().clock(), 0x00AB_CDEF);
         assert_eq!(
@@ -715,22 +607,12 @@ mod tests {
 
     #[test]
     fn overwrite_reuses_equal_sizes_only() {
-        let owned = OwnedEntry::new(RawEntry::allocate(
-            b"key",
-            content(NewValue::Rope(Rope::from_slice(b"rope")), None),
-        ));
-        let old = owned
-            .0
-            .overwrite(b"key", content(NewValue::Int(3), None))
-            .ok()
-            .expect("8 + 3 + 8 rounds to the same 24");
+        let owned =
+            OwnedEntry::new(RawEntry::allocate(b"key", content(NewValue::Rope(Rope::from_slice(b"rope")), None)));
+        let old =
+            owned.0.overwrite(b"key", content(NewValue::Int(3), None)).ok().expect("8 + 3 + 8 rounds to the same 24");
         assert_eq!(old, Some(Rope::from_slice(b"rope")));
         assert_eq!(owned.value(), ValueRef::Int(3));
-        assert!(
-            owned
-                .0
-                .overwrite(b"key", content(NewValue::Int(3), Some(1)))
-                .is_err()
-        );
+        assert!(owned.0.overwrite(b"key", content(NewValue::Int(3), Some(1))).is_err());
     }
 }

@@ -46,9 +46,7 @@ impl Gate {
         Self {
             closing: Padded(AtomicUsize::new(0)),
             epoch: Padded(AtomicU64::new(1)),
-            words: (0..participants)
-                .map(|_| Padded(AtomicU64::new(OUTSIDE)))
-                .collect(),
+            words: (0..participants).map(|_| Padded(AtomicU64::new(OUTSIDE))).collect(),
         }
     }
 
@@ -67,20 +65,11 @@ impl Gate {
         loop {
             if self.closing.0.load(Ordering::Acquire) == 0 {
                 let inside = self.epoch.0.load(Ordering::Acquire) * 2 + 1;
-                let entered =
-                    word.compare_exchange(OUTSIDE, inside, Ordering::Acquire, Ordering::Relaxed);
-                assert!(
-                    entered.is_ok(),
-                    "participant {participant} entered the gate twice"
-                );
+                let entered = word.compare_exchange(OUTSIDE, inside, Ordering::Acquire, Ordering::Relaxed);
+                assert!(entered.is_ok(), "participant {participant} entered the gate twice");
                 fence(Ordering::SeqCst);
                 if self.closing.0.load(Ordering::Acquire) == 0 {
-                    return Batch {
-                        gate: self,
-                        participant,
-                        locked: std::cell::Cell::new(0),
-                        not_send: PhantomData,
-                    };
+                    return Batch { gate: self, participant, locked: std::cell::Cell::new(0), not_send: PhantomData };
                 }
                 word.store(OUTSIDE, Ordering::Release);
             }
@@ -104,11 +93,7 @@ impl Gate {
     pub fn oldest(&self) -> u64 {
         fence(Ordering::SeqCst);
         let epoch = |word: u64| if word == OUTSIDE { u64::MAX } else { word / 2 };
-        self.words
-            .iter()
-            .map(|word| epoch(word.0.load(Ordering::Acquire)))
-            .min()
-            .unwrap_or(u64::MAX)
+        self.words.iter().map(|word| epoch(word.0.load(Ordering::Acquire))).min().unwrap_or(u64::MAX)
     }
 }
 
@@ -128,11 +113,7 @@ impl<'g> Batch<'g> {
     /// `None` if another participant is closing it: drop the batch, enter again, retry; waiting inside would deadlock.
     pub fn try_close(&self) -> Option<Exclusive<'_>> {
         let me = self.participant + 1;
-        self.gate
-            .closing
-            .0
-            .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
+        self.gate.closing.0.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let exclusive = Exclusive { batch: self };
         fence(Ordering::SeqCst);
         let mut wait = Wait::default();
@@ -180,9 +161,7 @@ impl<'g> Batch<'g> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.gate.words[self.participant]
-            .0
-            .store(OUTSIDE, Ordering::Release);
+        self.gate.words[self.participant].0.store(OUTSIDE, Ordering::Release);
     }
 }
 
@@ -236,17 +215,11 @@ mod tests {
         assert_eq!(gate.oldest(), u64::MAX);
         let early = gate.enter(0);
         let ended = gate.advance();
-        assert!(
-            gate.oldest() <= ended,
-            "a batch of the ended epoch is still inside"
-        );
+        assert!(gate.oldest() <= ended, "a batch of the ended epoch is still inside");
         let late = gate.enter(1);
         assert!(gate.oldest() <= ended);
         drop(early);
-        assert!(
-            gate.oldest() > ended,
-            "only the batch of the next epoch is left"
-        );
+        assert!(gate.oldest() > ended, "only the batch of the next epoch is left");
         drop(late);
     }
 

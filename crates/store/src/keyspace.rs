@@ -71,21 +71,12 @@ impl Keyspace {
         assert!(options.databases > 0, "at least one database");
         let hasher = Hasher::new(options.seed);
         let reclaim = Arc::new(Reclaim::new(options.participants));
-        let context = || Context {
-            owner: AtomicU32::new(0),
-            shard_bits,
-            hasher,
-            reclaim: Some(Arc::clone(&reclaim)),
-        };
+        let context = || Context { owner: AtomicU32::new(0), shard_bits, hasher, reclaim: Some(Arc::clone(&reclaim)) };
         Self {
             hasher,
             shard_bits,
-            shards: (0..options.shards)
-                .map(|_| ShardCell::new(context()))
-                .collect(),
-            databases: (0..options.databases)
-                .map(|_| AtomicPtr::new(null_mut()))
-                .collect(),
+            shards: (0..options.shards).map(|_| ShardCell::new(context())).collect(),
+            databases: (0..options.databases).map(|_| AtomicPtr::new(null_mut())).collect(),
             reclaim,
         }
     }
@@ -152,8 +143,7 @@ impl Keyspace {
     /// Number of keys of one shard in a database; it may be changing.
     pub fn shard_len(&self, batch: &Batch<'_>, db: usize, shard: u32) -> usize {
         // 32 bits fit.
-        self.database(batch, db)
-            .map_or(0, |database| database.root(shard as usize).len())
+        self.database(batch, db).map_or(0, |database| database.root(shard as usize).len())
     }
 
     /// Whether a database has no keys.
@@ -168,17 +158,13 @@ impl Keyspace {
 
     /// Bytes of entries, segments and directories in all databases: a sum over tables that may be changing.
     pub fn memory_bytes(&self, batch: &Batch<'_>) -> usize {
-        (0..self.databases.len())
-            .map(|db| self.sum(batch, db, Root::bytes))
-            .sum()
+        (0..self.databases.len()).map(|db| self.sum(batch, db, Root::bytes)).sum()
     }
 
     /// No key of this shard and database expires before this, in ms; `i64::MAX` if none does. Takes no lock: active expiry asks
     /// this before it does.
     pub fn deadline_ms(&self, batch: &Batch<'_>, db: usize, shard: u32) -> i64 {
-        self.database(batch, db).map_or(i64::MAX, |database| {
-            database.root(shard as usize).deadline_ms()
-        })
+        self.database(batch, db).map_or(i64::MAX, |database| database.root(shard as usize).deadline_ms())
     }
 
     /// Exchanges two databases.
@@ -231,12 +217,7 @@ impl Keyspace {
     #[cold]
     fn made(&self, db: usize) -> *mut Database {
         let new = Box::into_raw(Box::new(Database::new(Arc::clone(&self.shards))));
-        let set = self.databases[db].compare_exchange(
-            null_mut(),
-            new,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        let set = self.databases[db].compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
         set.map_or_else(
             |others| {
                 // SAFETY: leaked above and not published.
@@ -264,17 +245,13 @@ impl Keyspace {
     }
 
     fn sum(&self, batch: &Batch<'_>, db: usize, of: impl Fn(&Root) -> usize) -> usize {
-        self.database(batch, db)
-            .map_or(0, |database| database.roots().map(of).sum())
+        self.database(batch, db).map_or(0, |database| database.roots().map(of).sum())
     }
 
     /// A batch of another keyspace's gate would protect nothing here.
     #[inline]
     fn check(&self, batch: &Batch<'_>) {
-        assert!(
-            std::ptr::eq(batch.gate(), self.gate()),
-            "a batch of another keyspace's gate"
-        );
+        assert!(std::ptr::eq(batch.gate(), self.gate()), "a batch of another keyspace's gate");
     }
 
     /// That this batch has closed the gate is checked here instead of asked for as an [`Exclusive`](crate::Exclusive): a

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! Keyspace ── databases ── one Cell per shard: Table (under the shard's lock) and Root (read by all)
-//!                            └ Directory ── Segments (1 to 14 buckets of 8 slots) ── entries (header, key, value)
+//!                            └ Directory ── Segments (1 to 15 buckets of 8 slots) ── entries (header, key, value)
 //! ```
 //! A thread enters the [`Gate`] as a participant and gets a [`Batch`]; with it it prefetches ([`Keyspace::prefetch_bucket`],
 //! [`Bucket::prefetch_entry`]) and locks shards ([`Keyspace::try_lock`]); a [`Shard`] gives tables and durability state. Between
@@ -15,6 +15,7 @@
 //! - [`EntryMut`] has the editing methods itself; [`EntryMut::entry`] is the read-only view.
 //! - [`Removed`] is [`OwnedEntry`]: the same value can be dropped, or given to [`Table::put_owned`] under another key.
 //! - [`Keyspace::memory_bytes`] takes a batch, as it reads tables that another thread may take out.
+//! - [`Allocator`] is what the process should declare as its `#[global_allocator]`: layouts are made for its size classes.
 //! - A key is expired at times later than its `expire_at_ms`, as in Redis: at that very millisecond it still exists.
 //! - [`Entry::touch`] sets the access clock through a shared borrow, for reads.
 //! - [`ShardState::newest`] must be called with the current durable LSN by every command: it also forgets what is durable.
@@ -24,6 +25,8 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("slots hold 48-bit addresses: 64-bit targets only");
 
+#[allow(unsafe_code)]
+mod allocator;
 #[allow(unsafe_code)]
 mod database;
 #[allow(unsafe_code)]
@@ -47,6 +50,7 @@ mod sync;
 #[allow(unsafe_code)]
 mod table;
 
+pub use allocator::Allocator;
 pub use database::DetachedDatabase;
 pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};

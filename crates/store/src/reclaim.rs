@@ -67,20 +67,13 @@ impl Drop for Block {
 
 impl Reclaim {
     pub(crate) fn new(participants: usize) -> Self {
-        Self {
-            gate: Gate::new(participants),
-            bins: (0..participants).map(|_| Padded::default()).collect(),
-        }
+        Self { gate: Gate::new(participants), bins: (0..participants).map(|_| Padded::default()).collect() }
     }
 
     /// Takes a block that was just unlinked by `participant`.
     pub(crate) fn retire(&self, participant: usize, block: Block) {
         let bin = &self.bins[participant].0;
-        bin.contents
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .fresh
-            .push(block);
+        bin.contents.lock().unwrap_or_else(PoisonError::into_inner).fresh.push(block);
         bin.count.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -96,11 +89,7 @@ impl Reclaim {
             contents.stamped.push_back((self.gate.advance(), fresh));
         }
         let oldest = self.gate.oldest();
-        while contents
-            .stamped
-            .front()
-            .is_some_and(|(epoch, _)| *epoch < oldest)
-        {
+        while contents.stamped.front().is_some_and(|(epoch, _)| *epoch < oldest) {
             let (_, blocks) = contents.stamped.pop_front().expect("just looked at");
             bin.count.fetch_sub(blocks.len(), Ordering::Relaxed);
             drop(blocks);
@@ -109,10 +98,7 @@ impl Reclaim {
 
     /// Blocks that wait in all bins.
     pub(crate) fn pending(&self) -> usize {
-        self.bins
-            .iter()
-            .map(|bin| bin.0.count.load(Ordering::Relaxed))
-            .sum()
+        self.bins.iter().map(|bin| bin.0.count.load(Ordering::Relaxed)).sum()
     }
 }
 

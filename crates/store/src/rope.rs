@@ -26,14 +26,8 @@ struct Inner {
 impl Rope {
     /// A rope with a copy of `bytes`.
     pub fn from_slice(bytes: &[u8]) -> Self {
-        let extents = bytes
-            .chunks(EXTENT)
-            .map(|chunk| Arc::new(chunk.to_vec()))
-            .collect();
-        Self(Arc::new(Inner {
-            len: bytes.len(),
-            extents,
-        }))
+        let extents = bytes.chunks(EXTENT).map(|chunk| Arc::new(chunk.to_vec())).collect();
+        Self(Arc::new(Inner { len: bytes.len(), extents }))
     }
 
     /// A rope of `bytes`, which are not copied if they fit one extent.
@@ -41,10 +35,7 @@ impl Rope {
         if bytes.is_empty() || bytes.len() > EXTENT {
             return Self::from_slice(&bytes);
         }
-        Self(Arc::new(Inner {
-            len: bytes.len(),
-            extents: vec![Arc::new(bytes)],
-        }))
+        Self(Arc::new(Inner { len: bytes.len(), extents: vec![Arc::new(bytes)] }))
     }
 
     /// Length in bytes.
@@ -63,13 +54,8 @@ impl Rope {
     }
 
     /// The bytes `start..end`, as parts of extents that can be held without copying. `end` is cut to the length.
-    pub fn range(
-        &self,
-        start: usize,
-        end: usize,
-    ) -> impl Iterator<Item = (Arc<Vec<u8>>, Range<usize>)> + '_ {
-        self.slices(start, end)
-            .map(|(extent, part)| (Arc::clone(extent), part))
+    pub fn range(&self, start: usize, end: usize) -> impl Iterator<Item = (Arc<Vec<u8>>, Range<usize>)> + '_ {
+        self.slices(start, end).map(|(extent, part)| (Arc::clone(extent), part))
     }
 
     /// Appends the bytes `start..end` to `out`. `end` is cut to the length.
@@ -97,8 +83,7 @@ impl Rope {
 
     /// Adds `bytes` at the end.
     pub fn append(&mut self, bytes: &[u8]) {
-        Arc::make_mut(&mut self.0)
-            .append(bytes.len(), |at, room| room.extend_from_slice(&bytes[at]));
+        Arc::make_mut(&mut self.0).append(bytes.len(), |at, room| room.extend_from_slice(&bytes[at]));
     }
 
     /// Writes `bytes` at `offset`, growing the string as needed; a gap is filled with zeros.
@@ -125,8 +110,7 @@ impl Rope {
 
     /// Bytes of memory, in O(1): full extents, the last with its spare capacity, counts and list. Shared extents count in full.
     pub fn memory_bytes(&self) -> usize {
-        const PER_EXTENT: usize =
-            size_of::<Arc<Vec<u8>>>() + size_of::<Vec<u8>>() + 2 * size_of::<usize>();
+        const PER_EXTENT: usize = size_of::<Arc<Vec<u8>>>() + size_of::<Vec<u8>>() + 2 * size_of::<usize>();
         const ROOT: usize = size_of::<Inner>() + 2 * size_of::<usize>();
         let Some((last, full)) = self.0.extents.split_last() else {
             return ROOT;
@@ -136,28 +120,17 @@ impl Rope {
 
     /// Allocations that dropping the last reference frees: for the choice whether to drop it elsewhere.
     pub fn free_cost(&self) -> usize {
-        if Arc::strong_count(&self.0) > 1 {
-            1
-        } else {
-            2 * self.0.extents.len() + 2
-        }
+        if Arc::strong_count(&self.0) > 1 { 1 } else { 2 * self.0.extents.len() + 2 }
     }
 
-    fn slices(
-        &self,
-        start: usize,
-        end: usize,
-    ) -> impl Iterator<Item = (&Arc<Vec<u8>>, Range<usize>)> {
+    fn slices(&self, start: usize, end: usize) -> impl Iterator<Item = (&Arc<Vec<u8>>, Range<usize>)> {
         let end = end.min(self.0.len);
         let start = start.min(end);
         let used = start / EXTENT..end.div_ceil(EXTENT);
         used.filter(move |_| start < end).map(move |index| {
             let base = index * EXTENT;
             let extent = &self.0.extents[index];
-            (
-                extent,
-                start.saturating_sub(base)..(end - base).min(extent.len()),
-            )
+            (extent, start.saturating_sub(base)..(end - base).min(extent.len()))
         })
     }
 }
@@ -169,14 +142,9 @@ impl Inner {
         while done < count {
             if self.len.is_multiple_of(EXTENT) {
                 // Exactly what is known to come: a string that never grows again wastes nothing.
-                self.extents
-                    .push(Arc::new(Vec::with_capacity((count - done).min(EXTENT))));
+                self.extents.push(Arc::new(Vec::with_capacity((count - done).min(EXTENT))));
             }
-            let extent = Arc::make_mut(
-                self.extents
-                    .last_mut()
-                    .expect("one was pushed when the last was full"),
-            );
+            let extent = Arc::make_mut(self.extents.last_mut().expect("one was pushed when the last was full"));
             let step = (EXTENT - extent.len()).min(count - done);
             let needed = extent.len() + step;
             if extent.capacity() < needed {
@@ -193,11 +161,7 @@ impl Inner {
 
 impl PartialEq for Rope {
     fn eq(&self, other: &Self) -> bool {
-        self.len() == other.len()
-            && self
-                .extents()
-                .zip(other.extents())
-                .all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+        self.len() == other.len() && self.extents().zip(other.extents()).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
     }
 }
 
@@ -205,12 +169,7 @@ impl Eq for Rope {}
 
 impl std::fmt::Debug for Rope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Rope({} bytes in {} extents)",
-            self.len(),
-            self.0.extents.len()
-        )
+        write!(f, "Rope({} bytes in {} extents)", self.len(), self.0.extents.len())
     }
 }
 
@@ -224,10 +183,7 @@ pub struct RopeBuilder {
 impl RopeBuilder {
     /// For a string of `expected` bytes. Allocates nothing.
     pub fn new(expected: usize) -> Self {
-        Self {
-            expected,
-            rope: Inner::default(),
-        }
+        Self { expected, rope: Inner::default() }
     }
 
     /// Adds the next bytes.
@@ -235,25 +191,14 @@ impl RopeBuilder {
     /// # Panics
     /// If they are more than [`RopeBuilder::missing`].
     pub fn push(&mut self, bytes: &[u8]) {
-        assert!(
-            bytes.len() <= self.missing(),
-            "{} bytes for the {} that are missing",
-            bytes.len(),
-            self.missing()
-        );
+        assert!(bytes.len() <= self.missing(), "{} bytes for the {} that are missing", bytes.len(), self.missing());
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.rope.len.is_multiple_of(EXTENT) {
                 let capacity = (self.expected - self.rope.len).min(EXTENT);
-                self.rope
-                    .extents
-                    .push(Arc::new(Vec::with_capacity(capacity)));
+                self.rope.extents.push(Arc::new(Vec::with_capacity(capacity)));
             }
-            let last = self
-                .rope
-                .extents
-                .last_mut()
-                .expect("one was pushed when the last was full");
+            let last = self.rope.extents.last_mut().expect("one was pushed when the last was full");
             let extent = Arc::get_mut(last).expect("not shared before `finish`");
             let (now, later) = rest.split_at(rest.len().min(EXTENT - extent.len()));
             extent.extend_from_slice(now);
@@ -277,11 +222,7 @@ impl RopeBuilder {
     /// # Panics
     /// If bytes are missing.
     pub fn finish(self) -> Rope {
-        assert_eq!(
-            self.missing(),
-            0,
-            "a rope was finished before all its bytes were there"
-        );
+        assert_eq!(self.missing(), 0, "a rope was finished before all its bytes were there");
         Rope(Arc::new(self.rope))
     }
 }
@@ -291,9 +232,7 @@ mod tests {
     use super::*;
 
     fn pattern(len: usize) -> Vec<u8> {
-        (0..len)
-            .map(|i| u8::try_from(i * 31 % 251).expect("below 251"))
-            .collect()
+        (0..len).map(|i| u8::try_from(i * 31 % 251).expect("below 251")).collect()
     }
 
     fn check(rope: &Rope, expected: &[u8]) {
@@ -311,13 +250,7 @@ mod tests {
             let mut model = pattern(len);
             let mut rope = Rope::from_slice(&model);
             check(&rope, &model);
-            for (offset, count) in [
-                (0, 3),
-                (len, 10),
-                (len / 2, EXTENT + 7),
-                (len + 2 * EXTENT, 1),
-                (EXTENT - 2, 4),
-            ] {
+            for (offset, count) in [(0, 3), (len, 10), (len / 2, EXTENT + 7), (len + 2 * EXTENT, 1), (EXTENT - 2, 4)] {
                 let bytes = pattern(count);
                 rope.set_range(offset, &bytes);
                 if model.len() < offset + count {
@@ -340,11 +273,7 @@ mod tests {
         rope.set_range(2 * EXTENT + 5, b"changed");
         rope.append(b"more");
         check(&snapshot, &original);
-        let shared = rope
-            .extents()
-            .zip(snapshot.extents())
-            .filter(|(a, b)| Arc::ptr_eq(a, b))
-            .count();
+        let shared = rope.extents().zip(snapshot.extents()).filter(|(a, b)| Arc::ptr_eq(a, b)).count();
         assert_eq!(shared, 3, "only the written extent was copied");
         assert_eq!(rope.len(), 4 * EXTENT + 4);
     }
@@ -360,19 +289,10 @@ mod tests {
     fn ranges_cover_exactly_what_was_asked() {
         let bytes = pattern(2 * EXTENT + 100);
         let rope = Rope::from_slice(&bytes);
-        for (start, end) in [
-            (0, 0),
-            (0, 1),
-            (5, EXTENT),
-            (EXTENT - 1, EXTENT + 1),
-            (7, usize::MAX),
-            (EXTENT, 2 * EXTENT),
-            (9, 3),
-        ] {
-            let joined: Vec<u8> = rope
-                .range(start, end)
-                .flat_map(|(extent, part)| extent[part].to_vec())
-                .collect();
+        for (start, end) in
+            [(0, 0), (0, 1), (5, EXTENT), (EXTENT - 1, EXTENT + 1), (7, usize::MAX), (EXTENT, 2 * EXTENT), (9, 3)]
+        {
+            let joined: Vec<u8> = rope.range(start, end).flat_map(|(extent, part)| extent[part].to_vec()).collect();
             let end = end.min(bytes.len());
             assert_eq!(joined, &bytes[start.min(end)..end], "{start}..{end}");
         }

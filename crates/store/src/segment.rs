@@ -1,4 +1,4 @@
-//! A small open-addressed table of up to 14 buckets of 8 slots: the unit that grows, splits, merges and is visited whole.
+//! A small open-addressed table of up to 15 buckets of 8 slots: the unit that grows, splits, merges and is visited whole.
 //!
 //! A bucket is one cache line of 8 slots; a slot is one word, the entry's address below a 16-bit fingerprint. The fingerprint also
 //! names the home bucket, `fingerprint * buckets >> 16`, so that a segment is rebuilt at another size without reading a single
@@ -28,9 +28,9 @@ use crate::prefetch::prefetch;
 /// Slots in a bucket: 8 words are one cache line.
 const BUCKET: usize = 8;
 
-/// Numbers of buckets that segments grow through. With the header and the 64 bytes by which an aligned allocation may be widened
-/// they just fit the allocator's size classes (192, 256, 320 ... 896, 1024 bytes).
-const STEPS: [usize; 10] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14];
+/// Numbers of buckets that segments grow through: with the header's line they fill the allocator's size classes (128, 192, 256 ...
+/// 512, 640 ... 1024 bytes).
+const STEPS: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15];
 
 /// Most buckets of a segment that can be split instead.
 pub(crate) const BUCKETS_MAX: usize = STEPS[STEPS.len() - 1];
@@ -72,9 +72,7 @@ impl Segment {
         let layout = layout(buckets);
         // SAFETY: the layout's size is not 0.
         let pointer = unsafe { alloc(layout) };
-        let Some(base) = NonNull::new(pointer.cast::<Header>()) else {
-            handle_alloc_error(layout)
-        };
+        let Some(base) = NonNull::new(pointer.cast::<Header>()) else { handle_alloc_error(layout) };
         assert_eq!(
             pointer.addr() >> SLOT_SHIFT,
             0,
@@ -92,9 +90,7 @@ impl Segment {
         // pointer.
         unsafe {
             base.write(header);
-            base.add(1)
-                .cast::<AtomicPtr<u8>>()
-                .write_bytes(0, buckets * BUCKET);
+            base.add(1).cast::<AtomicPtr<u8>>().write_bytes(0, buckets * BUCKET);
         }
         Self(base)
     }
@@ -162,10 +158,7 @@ impl Segment {
     pub(crate) fn add_volatile(self, change: i16) {
         let count = &self.header().volatile;
         count.store(
-            count
-                .load(Relaxed)
-                .checked_add_signed(change)
-                .expect("counts of volatile entries are exact"),
+            count.load(Relaxed).checked_add_signed(change).expect("counts of volatile entries are exact"),
             Relaxed,
         );
         if count.load(Relaxed) == 0 {
@@ -220,11 +213,7 @@ impl Segment {
         if let Some(found) = self.find_in(next(home, buckets), fingerprint, &is_it) {
             return Some(found);
         }
-        if self.is_spilled() {
-            (0..buckets).find_map(|bucket| self.find_in(bucket, fingerprint, &is_it))
-        } else {
-            None
-        }
+        if self.is_spilled() { (0..buckets).find_map(|bucket| self.find_in(bucket, fingerprint, &is_it)) } else { None }
     }
 
     /// The slots of a bucket that have this fingerprint, as bits. All eight are compared without a branch; but for the key itself
@@ -240,12 +229,7 @@ impl Segment {
     }
 
     #[inline]
-    fn find_in(
-        self,
-        bucket: usize,
-        fingerprint: u16,
-        is_it: &impl Fn(RawEntry) -> bool,
-    ) -> Option<(usize, RawEntry)> {
+    fn find_in(self, bucket: usize, fingerprint: u16, is_it: &impl Fn(RawEntry) -> bool) -> Option<(usize, RawEntry)> {
         let mut matches = self.matches(bucket, fingerprint);
         while matches != 0 {
             let index = bucket * BUCKET + matches.trailing_zeros() as usize;
@@ -273,10 +257,7 @@ impl Segment {
     /// Puts an entry into a slot in place of what it held. Release: its bytes are written before its address can be seen.
     pub(crate) fn set(self, index: usize, fingerprint: u16, entry: RawEntry) {
         let tag = usize::from(fingerprint) << SLOT_SHIFT;
-        self.slot(index).store(
-            entry.as_ptr().as_ptr().map_addr(|a| a | tag),
-            std::sync::atomic::Ordering::Release,
-        );
+        self.slot(index).store(entry.as_ptr().as_ptr().map_addr(|a| a | tag), std::sync::atomic::Ordering::Release);
     }
 
     /// Empties a slot and uncounts its entry.
@@ -298,13 +279,11 @@ impl Segment {
         let near = self.free_in(home).or_else(|| self.free_in(beside));
         // Chains so short do not come around to the bucket where they began.
         let hops = buckets.saturating_sub(2);
-        near.or_else(|| self.shift_forward(beside, hops))
-            .or_else(|| self.shift_back(home, hops))
+        near.or_else(|| self.shift_forward(beside, hops)).or_else(|| self.shift_back(home, hops))
     }
 
     fn free_in(self, bucket: usize) -> Option<usize> {
-        (bucket * BUCKET..(bucket + 1) * BUCKET)
-            .find(|index| self.slot(*index).load(Relaxed).is_null())
+        (bucket * BUCKET..(bucket + 1) * BUCKET).find(|index| self.slot(*index).load(Relaxed).is_null())
     }
 
     /// A free slot in `bucket`, made by moving an entry that is at home there one bucket on, up to `hops` times in a chain.
@@ -319,11 +298,7 @@ impl Segment {
     /// A free slot in `bucket`, made by moving an entry whose home is the bucket before back to it, in a chain likewise.
     fn shift_back(self, bucket: usize, hops: usize) -> Option<usize> {
         self.free_in(bucket).or_else(|| {
-            let before = if bucket == 0 {
-                self.buckets() - 1
-            } else {
-                bucket - 1
-            };
+            let before = if bucket == 0 { self.buckets() - 1 } else { bucket - 1 };
             let movable = self.first_of_home(bucket, before)?;
             let place = self.shift_back(before, hops.checked_sub(1)?)?;
             Some(self.shift(movable, place))
@@ -333,28 +308,21 @@ impl Segment {
     /// The first slot of a full bucket whose entry has this home.
     fn first_of_home(self, bucket: usize, of_home: usize) -> Option<usize> {
         let buckets = self.buckets();
-        let is_of = |index: &usize| {
-            home(fingerprint_of(self.slot(*index).load(Relaxed)), buckets) == of_home
-        };
+        let is_of = |index: &usize| home(fingerprint_of(self.slot(*index).load(Relaxed)), buckets) == of_home;
         (bucket * BUCKET..(bucket + 1) * BUCKET).find(is_of)
     }
 
     /// Moves what is in slot `from` to the free slot `to`; `from` is then free.
     fn shift(self, from: usize, to: usize) -> usize {
         let word = self.slot(from).load(Relaxed);
-        self.slot(to)
-            .store(word, std::sync::atomic::Ordering::Release);
+        self.slot(to).store(word, std::sync::atomic::Ordering::Release);
         self.slot(from).store(null_mut(), Relaxed);
         from
     }
 
     /// A segment for these entries, of `buckets` or the next number up at which they can be placed. Volatile count and deadline
     /// are left to the caller.
-    pub(crate) fn build(
-        entries: impl Iterator<Item = (u16, RawEntry)> + Clone,
-        buckets: usize,
-        depth: u8,
-    ) -> Self {
+    pub(crate) fn build(entries: impl Iterator<Item = (u16, RawEntry)> + Clone, buckets: usize, depth: u8) -> Self {
         let mut buckets = buckets;
         loop {
             for spilled in [false, true] {
@@ -363,10 +331,7 @@ impl Segment {
                 }
                 let segment = Self::allocate(buckets, depth);
                 segment.header().spilled.store(spilled, Relaxed);
-                if entries
-                    .clone()
-                    .all(|(fingerprint, entry)| segment.insert(fingerprint, entry).is_some())
-                {
+                if entries.clone().all(|(fingerprint, entry)| segment.insert(fingerprint, entry).is_some()) {
                     return segment;
                 }
                 segment.free();
@@ -402,7 +367,10 @@ impl Segment {
             let matches = self.matches(bucket, fingerprint);
             if matches != 0 {
                 let word = self.slot(bucket * BUCKET + matches.trailing_zeros() as usize).load(Relaxed);
-                prefetch(word.map_addr(|a| a & ADDRESS));
+                // Two lines: a small entry mostly lies across a border, and a large one is copied from its start.
+                let entry = word.map_addr(|a| a & ADDRESS);
+                prefetch(entry);
+                prefetch(entry.wrapping_add(64));
                 return;
             }
         }
@@ -412,25 +380,14 @@ impl Segment {
 /// The next number of buckets to grow to.
 pub(crate) fn step_above(buckets: usize) -> usize {
     let overgrown = || (buckets + buckets / 4).min(OVERGROWN_MAX);
-    let above = STEPS
-        .iter()
-        .copied()
-        .find(|step| *step > buckets)
-        .unwrap_or_else(overgrown);
-    assert!(
-        above > buckets,
-        "2040 keys share one 64-bit hash: the hash function is broken"
-    );
+    let above = STEPS.iter().copied().find(|step| *step > buckets).unwrap_or_else(overgrown);
+    assert!(above > buckets, "2040 keys share one 64-bit hash: the hash function is broken");
     above
 }
 
 /// The number of buckets for `len` entries, with some room to grow.
 pub(crate) fn step_for(len: usize) -> usize {
-    STEPS
-        .iter()
-        .copied()
-        .find(|step| step * BUCKET * BUILD_FILL / 16 > len)
-        .unwrap_or(BUCKETS_MAX)
+    STEPS.iter().copied().find(|step| step * BUCKET * BUILD_FILL / 16 > len).unwrap_or(BUCKETS_MAX)
 }
 
 #[inline]
@@ -450,8 +407,7 @@ fn fingerprint_of(word: *mut u8) -> u16 {
 }
 
 fn layout(buckets: usize) -> Layout {
-    Layout::from_size_align(HEADER + buckets * BUCKET * size_of::<usize>(), 64)
-        .expect("a segment is at most 17 KiB")
+    Layout::from_size_align(HEADER + buckets * BUCKET * size_of::<usize>(), 64).expect("a segment is at most 17 KiB")
 }
 
 #[cfg(test)]
@@ -460,19 +416,12 @@ mod tests {
     use crate::entry::{Body, Content, NewValue, OwnedEntry};
 
     fn entry(number: i64) -> RawEntry {
-        let content = Content {
-            body: Body::new(NewValue::Int(number)),
-            expire_at_ms: None,
-            clock: 0,
-            modified: false,
-        };
+        let content = Content { body: Body::new(NewValue::Int(number)), expire_at_ms: None, clock: 0, modified: false };
         RawEntry::allocate(b"k", content)
     }
 
     fn free_all(segment: Segment) {
-        segment
-            .entries()
-            .for_each(|(_, raw)| drop(OwnedEntry::new(raw)));
+        segment.entries().for_each(|(_, raw)| drop(OwnedEntry::new(raw)));
         segment.free();
     }
 
@@ -483,9 +432,7 @@ mod tests {
         for _ in 0..200 {
             let segment = Segment::allocate(BUCKETS_MAX, 0);
             loop {
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let fingerprint = u16::try_from(random >> 48).expect("16 bits").max(1);
                 let raw = entry(1);
                 if segment.insert(fingerprint, raw).is_none() {
@@ -497,21 +444,15 @@ mod tests {
             free_all(segment);
         }
         let mean = filled / 200;
-        assert!(
-            mean * 10 > BUCKETS_MAX * BUCKET * 9,
-            "filled {mean} slots on average"
-        );
+        assert!(mean * 10 > BUCKETS_MAX * BUCKET * 9, "filled {mean} slots on average");
     }
 
     #[test]
     fn moved_entries_are_still_found() {
         let segment = Segment::allocate(4, 0);
         // 16 entries at home in buckets 0 and 1, then 8 more that are at home in bucket 1: some must move to bucket 2.
-        let prints: Vec<u16> = (0..12)
-            .map(|i| 100 + i)
-            .chain((0..8).map(|i| 0x4000 + i))
-            .chain((0..4).map(|i| 200 + i))
-            .collect();
+        let prints: Vec<u16> =
+            (0..12).map(|i| 100 + i).chain((0..8).map(|i| 0x4000 + i)).chain((0..4).map(|i| 200 + i)).collect();
         for (number, print) in prints.iter().enumerate() {
             let placed = segment.insert(*print, entry(i64::try_from(number).expect("small")));
             assert!(placed.is_some(), "entry {number}");
@@ -528,16 +469,9 @@ mod tests {
         let entries: Vec<(u16, RawEntry)> = (0..100).map(|i| (7, entry(i))).collect();
         let segment = Segment::build(entries.iter().copied(), 1, 3);
         assert!(segment.is_spilled());
-        assert_eq!(
-            (segment.len(), segment.depth(), segment.buckets()),
-            (100, 3, BUCKETS_MAX)
-        );
+        assert_eq!((segment.len(), segment.depth(), segment.buckets()), (100, 3, BUCKETS_MAX));
         for (_, raw) in &entries {
-            assert!(
-                segment
-                    .find(BUCKETS_MAX, 7, |found| found == *raw)
-                    .is_some()
-            );
+            assert!(segment.find(BUCKETS_MAX, 7, |found| found == *raw).is_some());
         }
         free_all(segment);
     }
@@ -546,7 +480,7 @@ mod tests {
     fn steps_grow_and_leave_room() {
         assert_eq!(step_for(0), 1);
         assert_eq!(step_above(1), 2);
-        assert_eq!(step_above(BUCKETS_MAX), 17);
+        assert_eq!(step_above(BUCKETS_MAX), 18);
         for len in 0..100 {
             assert!(step_for(len) * BUCKET > len);
         }

@@ -41,33 +41,17 @@ unsafe impl Send for ShardCell {}
 
 impl ShardCell {
     pub(crate) fn new(context: Context) -> Self {
-        Self {
-            context,
-            state: UnsafeCell::new(ShardState::default()),
-        }
+        Self { context, state: UnsafeCell::new(ShardState::default()) }
     }
 }
 
 impl<'k> Shard<'k> {
     /// Locks the shard by one compare-exchange; `None` if it is locked.
-    pub(crate) fn try_lock(
-        keyspace: &'k Keyspace,
-        batch: &'k Batch<'k>,
-        cell: &'k ShardCell,
-        id: u32,
-    ) -> Option<Self> {
+    pub(crate) fn try_lock(keyspace: &'k Keyspace, batch: &'k Batch<'k>, cell: &'k ShardCell, id: u32) -> Option<Self> {
         let me = u32::try_from(batch.participant() + 1).expect("at most PARTICIPANTS_MAX");
-        cell.context
-            .owner
-            .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
+        cell.context.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
         batch.locked().set(batch.locked().get() + 1);
-        Some(Self {
-            keyspace,
-            batch,
-            cell,
-            id,
-        })
+        Some(Self { keyspace, batch, cell, id })
     }
 
     /// The shard's number.
@@ -144,11 +128,7 @@ impl ShardState {
             return;
         }
         self.young.newest_lsn = self.young.newest_lsn.max(lsn);
-        let newest = self
-            .young
-            .stamps
-            .entry(Stamp { db, hash: hash.0 })
-            .or_default();
+        let newest = self.young.stamps.entry(Stamp { db, hash: hash.0 }).or_default();
         *newest = lsn.max(*newest);
         self.forget();
     }
@@ -264,10 +244,7 @@ mod tests {
         state.stamp(0, Hash(1), 100);
         state.stamp(1, Hash(1), 150);
         state.stamp(0, Hash(2), 200);
-        assert_eq!(
-            (state.newest(0, Hash(1), 0), state.newest(1, Hash(1), 0)),
-            (100, 150)
-        );
+        assert_eq!((state.newest(0, Hash(1), 0), state.newest(1, Hash(1), 0)), (100, 150));
         assert_eq!(state.newest(0, Hash(1), 99), 100);
         assert_eq!(state.newest(0, Hash(1), 100), 0);
         assert_eq!(state.newest(0, Hash(3), 100), 0);
@@ -312,10 +289,7 @@ mod tests {
             state.stamp(0, Hash(lsn << 20), lsn);
             most = most.max(state.stamped_len());
         }
-        assert!(
-            most <= 3000,
-            "{most} keys remembered for 1000 that are not durable"
-        );
+        assert!(most <= 3000, "{most} keys remembered for 1000 that are not durable");
         assert_eq!(state.newest(0, Hash(0), 100_000), 0);
         assert_eq!(state.stamped_len(), 0);
     }

@@ -27,9 +27,7 @@ use std::alloc::Layout;
 use std::cell::UnsafeCell;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 
 pub use edit::EntryMut;
 pub(crate) use remains::Remains;
@@ -124,8 +122,7 @@ impl Table {
     /// The entry of a key, for changing it: the only way to change a value in place.
     #[inline]
     pub fn find_mut(&mut self, hash: Hash, key: &[u8]) -> Option<EntryMut<'_>> {
-        self.locate(hash, key)
-            .map(|at| EntryMut::new(self, at, hash))
+        self.locate(hash, key).map(|at| EntryMut::new(self, at, hash))
     }
 
     /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, after `expired` was called.
@@ -136,7 +133,13 @@ impl Table {
 
     /// As [`Table::find_live`], for changing the entry.
     #[inline]
-    pub fn find_live_mut(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<EntryMut<'_>> {
+    pub fn find_live_mut(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        now_ms: i64,
+        expired: impl FnOnce(),
+    ) -> Option<EntryMut<'_>> {
         self.locate_live(hash, key, now_ms, expired).map(|at| EntryMut::new(self, at, hash))
     }
 
@@ -153,20 +156,8 @@ impl Table {
     }
 
     /// Inserts a key or replaces its value, time of expiry and clock. An allocation of the same size is used again.
-    pub fn put(
-        &mut self,
-        hash: Hash,
-        key: &[u8],
-        value: NewValue<'_>,
-        expire_at_ms: Option<i64>,
-        clock: u32,
-    ) -> Put {
-        let content = Content {
-            body: Body::new(value),
-            expire_at_ms,
-            clock,
-            modified: false,
-        };
+    pub fn put(&mut self, hash: Hash, key: &[u8], value: NewValue<'_>, expire_at_ms: Option<i64>, clock: u32) -> Put {
+        let content = Content { body: Body::new(value), expire_at_ms, clock, modified: false };
         self.put_content(hash, key, content)
     }
 
@@ -195,9 +186,7 @@ impl Table {
 
     /// Sets or, with `None`, removes the time at which a key expires. False if there is no such key.
     pub fn set_expire(&mut self, hash: Hash, key: &[u8], at_ms: Option<i64>) -> bool {
-        self.find_mut(hash, key)
-            .map(|mut entry| entry.set_expire(at_ms))
-            .is_some()
+        self.find_mut(hash, key).map(|mut entry| entry.set_expire(at_ms)).is_some()
     }
 
     /// Number of keys.
@@ -230,13 +219,7 @@ impl Table {
     /// # Safety
     /// `cell` and `context` outlive the table, and the table is stored in that cell before it is used.
     pub(crate) unsafe fn new(cell: NonNull<Cell>, context: NonNull<Context>) -> Self {
-        Self {
-            cell,
-            context,
-            deepest: 0,
-            pass_position: 0,
-            pass_deadline_ms: i64::MAX,
-        }
+        Self { cell, context, deepest: 0, pass_position: 0, pass_deadline_ms: i64::MAX }
     }
 
     /// Takes everything out, to be freed. The table is empty afterwards.
@@ -259,11 +242,7 @@ impl Table {
         let cell = self.cell.as_ptr();
         // SAFETY: only an address is computed, within the cell, which outlives the table (`new`).
         let place = unsafe { &raw const (*cell).table };
-        assert_eq!(
-            place.addr(),
-            std::ptr::from_ref(self).addr(),
-            "a table was moved out of its place"
-        );
+        assert_eq!(place.addr(), std::ptr::from_ref(self).addr(), "a table was moved out of its place");
         // SAFETY: the cell outlives the table, and the root is only touched through shared references.
         unsafe { &(*cell).root }
     }
@@ -295,27 +274,16 @@ impl Table {
     fn locate(&self, hash: Hash, key: &[u8]) -> Option<Location> {
         let directory = self.directory()?;
         let (segment, buckets) = directory.tagged_segment(directory.index(self.bits(hash)));
-        let (index, entry) =
-            segment.find(buckets, hash.fingerprint(), |entry| same_bytes(entry.key(), key))?;
-        Some(Location {
-            segment,
-            index,
-            entry,
-        })
+        let (index, entry) = segment.find(buckets, hash.fingerprint(), |entry| same_bytes(entry.key(), key))?;
+        Some(Location { segment, index, entry })
     }
 
     fn put_content(&mut self, hash: Hash, key: &[u8], content: Content<'_>) -> Put {
         match self.locate(hash, key) {
-            Some(at) => Put {
-                replaced: true,
-                old: self.replace(at, hash, key, content),
-            },
+            Some(at) => Put { replaced: true, old: self.replace(at, hash, key, content) },
             None => {
                 self.add(hash, RawEntry::allocate(key, content));
-                Put {
-                    replaced: false,
-                    old: None,
-                }
+                Put { replaced: false, old: None }
             }
         }
     }
@@ -331,21 +299,13 @@ impl Table {
             }
             self.make_room(bits);
         };
-        self.root()
-            .len
-            .store(self.root().len.load(Relaxed) + 1, Relaxed);
+        self.root().len.store(self.root().len.load(Relaxed) + 1, Relaxed);
         self.account(entry.memory_bytes(), 0);
         self.note_expire(segment, None, entry.expire_at_ms());
     }
 
     /// Gives an entry another content; returns the rope it had.
-    fn replace(
-        &mut self,
-        at: Location,
-        hash: Hash,
-        key: &[u8],
-        content: Content<'_>,
-    ) -> Option<Rope> {
+    fn replace(&mut self, at: Location, hash: Hash, key: &[u8], content: Content<'_>) -> Option<Rope> {
         let old = at.entry;
         let (expired_ms, expires_ms) = (old.expire_at_ms(), content.expire_at_ms);
         let before = old.memory_bytes();
@@ -357,14 +317,7 @@ impl Table {
                 // SAFETY: of the content only the rope, which is moved, is used after the shell was freed.
                 let body = unsafe { old.take_content() }.body;
                 old.free_shell();
-                (
-                    entry,
-                    if let Body::Rope(rope) = body {
-                        Some(rope)
-                    } else {
-                        None
-                    },
-                )
+                (entry, if let Body::Rope(rope) = body { Some(rope) } else { None })
             }
         };
         self.account(entry.memory_bytes(), before);
@@ -375,9 +328,7 @@ impl Table {
     /// Unlinks an entry.
     fn detach(&mut self, at: Location) -> OwnedEntry {
         at.segment.clear(at.index);
-        self.root()
-            .len
-            .store(self.root().len.load(Relaxed) - 1, Relaxed);
+        self.root().len.store(self.root().len.load(Relaxed) - 1, Relaxed);
         self.account(0, at.entry.memory_bytes());
         self.note_expire(at.segment, at.entry.expire_at_ms(), None);
         OwnedEntry::new(at.entry)
@@ -404,8 +355,11 @@ impl Table {
     /// Adds to and subtracts from the bytes in use.
     #[inline]
     fn account(&self, added: usize, removed: usize) {
-        let bytes = &self.root().bytes;
-        bytes.store(bytes.load(Relaxed) + added - removed, Relaxed);
+        // Nothing to add: do not take the line, which other threads read to prefetch.
+        if added != removed {
+            let bytes = &self.root().bytes;
+            bytes.store(bytes.load(Relaxed) + added - removed, Relaxed);
+        }
     }
 }
 
@@ -426,10 +380,7 @@ impl Cell {
             bytes: AtomicUsize::new(0),
             deadline_ms: AtomicI64::new(i64::MAX),
         };
-        Self {
-            root,
-            table: UnsafeCell::new(None),
-        }
+        Self { root, table: UnsafeCell::new(None) }
     }
 }
 
@@ -459,9 +410,7 @@ impl Root {
     #[inline]
     pub(crate) unsafe fn segment(&self, bits: u64) -> Option<(Segment, usize)> {
         // SAFETY: in a batch a directory that was linked at its beginning is not freed. Acquire: its elements are visible.
-        let directory = unsafe {
-            Directory::from_word(self.directory.load(std::sync::atomic::Ordering::Acquire))
-        }?;
+        let directory = unsafe { Directory::from_word(self.directory.load(std::sync::atomic::Ordering::Acquire)) }?;
         Some(directory.tagged_segment(directory.index(bits)))
     }
 }
@@ -472,11 +421,7 @@ impl Context {
         // SAFETY: directories and segments are plain bytes allocated with this layout, and just unlinked by their owner.
         let block = unsafe { Block::new(pointer, layout) };
         if let Some(reclaim) = &self.reclaim {
-            let owner = self
-                .owner
-                .load(Relaxed)
-                .checked_sub(1)
-                .expect("tables change under the shard's lock");
+            let owner = self.owner.load(Relaxed).checked_sub(1).expect("tables change under the shard's lock");
             // A participant's number fits.
             reclaim.retire(owner as usize, block);
         }
@@ -503,12 +448,7 @@ impl StandaloneTable {
     }
 
     fn with_hasher(hasher: Hasher, shard_bits: u32) -> Self {
-        let context = Context {
-            owner: AtomicU32::new(0),
-            shard_bits,
-            hasher,
-            reclaim: None,
-        };
+        let context = Context { owner: AtomicU32::new(0), shard_bits, hasher, reclaim: None };
         let cell = NonNull::from(Box::leak(Box::new(Cell::empty())));
         let context = NonNull::from(Box::leak(Box::new(context)));
         // SAFETY: both boxes are freed after the table only, in `drop`; nobody else knows the cell yet.

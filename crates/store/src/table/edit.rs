@@ -68,8 +68,7 @@ impl<'a> EntryMut<'a> {
             (None, None) => {}
             (Some(_), Some(at_ms)) => {
                 self.at.entry.set_expire_in_place(at_ms);
-                self.table
-                    .note_expire(self.at.segment, before_ms, Some(at_ms));
+                self.table.note_expire(self.at.segment, before_ms, Some(at_ms));
             }
             _ => self.rewrite(|content| content.expire_at_ms = at_ms),
         }
@@ -89,11 +88,7 @@ impl<'a> EntryMut<'a> {
             old = Some(std::mem::replace(&mut content.body, Body::new(value)));
             content.modified = false;
         });
-        if let Some(Body::Rope(rope)) = old {
-            Some(rope)
-        } else {
-            None
-        }
+        if let Some(Body::Rope(rope)) = old { Some(rope) } else { None }
     }
 
     /// Adds bytes at the end of the string; returns its new length.
@@ -120,9 +115,7 @@ impl<'a> EntryMut<'a> {
     pub fn set_range(&mut self, offset: usize, bytes: &[u8]) -> usize {
         // SAFETY: `self` is borrowed uniquely, and the reference ends within this block.
         if let Some(inline) = unsafe { self.at.entry.inline_mut() } {
-            let end = offset
-                .checked_add(bytes.len())
-                .expect("lengths are limited by the protocol");
+            let end = offset.checked_add(bytes.len()).expect("lengths are limited by the protocol");
             if bytes.is_empty() || end <= inline.len() {
                 if !bytes.is_empty() {
                     inline[offset..end].copy_from_slice(bytes);
@@ -146,13 +139,9 @@ impl<'a> EntryMut<'a> {
         let len = rope.len();
         match rope.as_single() {
             Some(short) if len <= INLINE_MAX => {
-                self.rewrite(|content| {
-                    (content.body, content.modified) = (Body::Inline(short, &[]), true)
-                });
+                self.rewrite(|content| (content.body, content.modified) = (Body::Inline(short, &[]), true));
             }
-            _ => {
-                self.rewrite(|content| (content.body, content.modified) = (Body::Rope(rope), true))
-            }
+            _ => self.rewrite(|content| (content.body, content.modified) = (Body::Rope(rope), true)),
         }
         len
     }
@@ -178,9 +167,7 @@ impl<'a> EntryMut<'a> {
         change(&mut content);
         let after_ms = content.expire_at_ms;
         let new = RawEntry::allocate(old.key(), content);
-        self.at
-            .segment
-            .set(self.at.index, self.hash.fingerprint(), new);
+        self.at.segment.set(self.at.index, self.hash.fingerprint(), new);
         old.free_shell();
         self.at.entry = new;
         self.table.account(new.memory_bytes(), before);

@@ -39,9 +39,7 @@ impl Table {
         let own_pass = u64::from(self.pass_position) == *resume;
         let (mut position, mut visited, mut removed) = (*resume, 0, 0);
         while position < END && visited < max_visited.max(1) {
-            let directory = self
-                .directory()
-                .expect("a table with a deadline has a directory");
+            let directory = self.directory().expect("a table with a deadline has a directory");
             let (segment, next) = segment_at(directory, position);
             visited += 1;
             if segment.deadline_ms() < now_ms {
@@ -56,9 +54,7 @@ impl Table {
         }
         if position >= END {
             if own_pass {
-                self.root()
-                    .deadline_ms
-                    .store(self.pass_deadline_ms, Relaxed);
+                self.root().deadline_ms.store(self.pass_deadline_ms, Relaxed);
             }
             position = 0;
         }
@@ -70,15 +66,8 @@ impl Table {
     }
 
     /// Removes what is due from one segment and sets its deadline exactly.
-    fn expire_segment(
-        &mut self,
-        segment: Segment,
-        now_ms: i64,
-        f: &mut dyn FnMut(&[u8], Hash),
-    ) -> usize {
-        segment
-            .entries()
-            .for_each(|(_, entry)| crate::prefetch::prefetch(entry.as_ptr().as_ptr()));
+    fn expire_segment(&mut self, segment: Segment, now_ms: i64, f: &mut dyn FnMut(&[u8], Hash)) -> usize {
+        segment.entries().for_each(|(_, entry)| crate::prefetch::prefetch(entry.as_ptr().as_ptr()));
         let (mut earliest_ms, mut removed) = (i64::MAX, 0);
         for index in 0..segment.slots() {
             let Some((_, entry)) = segment.at(index) else {
@@ -87,11 +76,7 @@ impl Table {
             match entry.expire_at_ms() {
                 Some(at_ms) if at_ms < now_ms => {
                     f(entry.key(), self.context().hasher.hash(entry.key()));
-                    drop(self.detach(Location {
-                        segment,
-                        index,
-                        entry,
-                    }));
+                    drop(self.detach(Location { segment, index, entry }));
                     removed += 1;
                 }
                 Some(at_ms) => earliest_ms = earliest_ms.min(at_ms),

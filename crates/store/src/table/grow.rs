@@ -96,17 +96,11 @@ impl Table {
             return None;
         }
         // The keys are about to be read: let their lines come together.
-        segment
-            .entries()
-            .for_each(|(_, entry)| crate::prefetch::prefetch(entry.as_ptr().as_ptr()));
-        let rehash =
-            |slot: (u16, RawEntry)| (self.bits(self.context().hasher.hash(slot.1.key())), slot);
+        segment.entries().for_each(|(_, entry)| crate::prefetch::prefetch(entry.as_ptr().as_ptr()));
+        let rehash = |slot: (u16, RawEntry)| (self.bits(self.context().hasher.hash(slot.1.key())), slot);
         let entries: Vec<Rehashed> = segment.entries().map(rehash).collect();
         let window = 64 - u32::from(depth) - SEPARABLE_BITS;
-        entries
-            .iter()
-            .any(|(other, _)| (other ^ bits) >> window != 0)
-            .then_some(entries)
+        entries.iter().any(|(other, _)| (other ^ bits) >> window != 0).then_some(entries)
     }
 
     /// Replaces a segment by two that are one bit deeper.
@@ -153,20 +147,12 @@ impl Table {
             return false;
         };
         let (span, own) = (directory.span(index, above), directory.span(index, depth));
-        let other = directory.segment(if own.start == span.start {
-            own.end
-        } else {
-            span.start
-        });
+        let other = directory.segment(if own.start == span.start { own.end } else { span.start });
         let len = one.len() + other.len();
         if other.depth() != depth || len > MERGE_MAX {
             return false;
         }
-        let merged = Segment::build(
-            one.entries().chain(other.entries()),
-            segment::step_for(len),
-            above,
-        );
+        let merged = Segment::build(one.entries().chain(other.entries()), segment::step_for(len), above);
         merged.add_volatile_of(one);
         merged.add_volatile_of(other);
         directory.link(span, merged);
@@ -182,24 +168,12 @@ impl Table {
 
     /// Halves the directory while no segment needs its last bit.
     fn halve(&mut self) {
-        while let Some(directory) = self
-            .directory()
-            .filter(|d| d.depth() > 0 && self.deepest == 0)
-        {
+        while let Some(directory) = self.directory().filter(|d| d.depth() > 0 && self.deepest == 0) {
             let halved = Directory::allocate(directory.depth() - 1, |at| directory.segment(at * 2));
             // A segment as deep as the directory fills one element, a shallower one both of an aligned pair.
-            let pairs = (0..halved.len() / 2)
-                .filter(|pair| halved.segment(pair * 2) != halved.segment(pair * 2 + 1));
-            let deepest = if halved.depth() == 0 {
-                1
-            } else {
-                2 * pairs.count()
-            };
-            self.exchange_directory(
-                directory,
-                halved,
-                u32::try_from(deepest).expect("at most 2^26 segments"),
-            );
+            let pairs = (0..halved.len() / 2).filter(|pair| halved.segment(pair * 2) != halved.segment(pair * 2 + 1));
+            let deepest = if halved.depth() == 0 { 1 } else { 2 * pairs.count() };
+            self.exchange_directory(directory, halved, u32::try_from(deepest).expect("at most 2^26 segments"));
         }
     }
 

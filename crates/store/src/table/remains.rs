@@ -1,4 +1,7 @@
 //! Freeing a whole table in slices, so that dropping millions of keys never holds a thread up.
+//!
+//! # Safety
+//! [`Remains`] owns its directory, the segments and the entries: no table, and so no other thread, reaches them any more.
 
 use crate::directory::Directory;
 use crate::entry::OwnedEntry;
@@ -10,14 +13,13 @@ pub(crate) struct Remains {
     len: usize,
 }
 
+// SAFETY: exclusively owned memory of plain bytes and ropes, which any thread may free.
+unsafe impl Send for Remains {}
+
 impl Remains {
     /// Takes over a directory with all that it links.
     pub(super) fn new(directory: Option<Directory>, len: usize) -> Self {
-        Self {
-            directory,
-            next: 0,
-            len,
-        }
+        Self { directory, next: 0, len }
     }
 
     /// Entries that are left.

@@ -61,9 +61,7 @@ impl Table {
         }
         let start = directory.index(random);
         let mut around = (start..directory.len()).chain(0..start);
-        around
-            .find_map(|index| directory.segment(index).entries().next())
-            .map(|(_, entry)| Entry::new(entry))
+        around.find_map(|index| directory.segment(index).entries().next()).map(|(_, entry)| Entry::new(entry))
     }
 }
 

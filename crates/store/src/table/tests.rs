@@ -39,12 +39,7 @@ fn bytes_of(value: ValueRef<'_>) -> Vec<u8> {
 
 fn model_of(entry: Entry<'_>) -> Model {
     let int = matches!(entry.value(), ValueRef::Int(_));
-    Model {
-        value: bytes_of(entry.value()),
-        int,
-        expire_at_ms: entry.expire_at_ms(),
-        clock: entry.clock(),
-    }
+    Model { value: bytes_of(entry.value()), int, expire_at_ms: entry.expire_at_ms(), clock: entry.clock() }
 }
 
 /// Counters, deadlines and places agree with what the table holds.
@@ -73,31 +68,17 @@ fn check_invariants(table: &StandaloneTable) {
         }
         assert_eq!((segment.len(), segment.volatile()), (own_len, own_volatile));
         deepest += u32::from(segment.depth() == directory.depth());
-        (len, volatile, bytes) = (
-            len + own_len,
-            volatile + own_volatile,
-            bytes + segment.size(),
-        );
+        (len, volatile, bytes) = (len + own_len, volatile + own_volatile, bytes + segment.size());
         index = span.end;
     }
-    assert_eq!(
-        (table.len(), table.volatile_len(), table.bytes()),
-        (len, volatile, bytes)
-    );
+    assert_eq!((table.len(), table.volatile_len(), table.bytes()), (len, volatile, bytes));
     assert_eq!(table.deepest, deepest);
-    assert!(
-        directory.depth() == 0 || deepest > 0,
-        "the directory is deeper than any segment"
-    );
+    assert!(directory.depth() == 0 || deepest > 0, "the directory is deeper than any segment");
 }
 
 fn key_of(number: usize) -> Vec<u8> {
     // Some keys are long enough for a length of four bytes.
-    if number % 50 == 7 {
-        format!("{number:0>300}").into_bytes()
-    } else {
-        format!("key:{number}").into_bytes()
-    }
+    if number % 50 == 7 { format!("{number:0>300}").into_bytes() } else { format!("key:{number}").into_bytes() }
 }
 
 fn value_of(random: &mut Random) -> (Vec<u8>, Option<i64>) {
@@ -121,15 +102,11 @@ impl Driver {
     fn step(&mut self, keys: usize, removals: usize) {
         let key = key_of(self.random.below(keys));
         let hash = self.table.hash(&key);
-        let expire_at_ms =
-            (self.random.below(3) == 0).then(|| self.random.word().cast_signed() >> 20);
+        let expire_at_ms = (self.random.below(3) == 0).then(|| self.random.word().cast_signed() >> 20);
         let clock = u32::try_from(self.random.below(1 << 24)).expect("24 bits");
         let operation = self.random.below(100);
         if operation < removals {
-            let removed = self
-                .table
-                .remove(hash, &key)
-                .map(|owned| model_of(owned.entry()));
+            let removed = self.table.remove(hash, &key).map(|owned| model_of(owned.entry()));
             assert_eq!(removed, self.model.remove(&key));
             return;
         }
@@ -138,16 +115,11 @@ impl Driver {
             3 => {
                 let there = self.table.set_expire(hash, &key, expire_at_ms);
                 assert_eq!(there, self.model.contains_key(&key));
-                self.model
-                    .entry(key)
-                    .and_modify(|model| model.expire_at_ms = expire_at_ms);
+                self.model.entry(key).and_modify(|model| model.expire_at_ms = expire_at_ms);
             }
             4 => self.rename(hash, &key, keys),
             5 => self.edit(hash, &key, clock),
-            _ => assert_eq!(
-                self.table.find(hash, &key).map(model_of).as_ref(),
-                self.model.get(&key)
-            ),
+            _ => assert_eq!(self.table.find(hash, &key).map(model_of).as_ref(), self.model.get(&key)),
         }
     }
 
@@ -158,24 +130,13 @@ impl Driver {
             None if self.random.below(4) == 0 => NewValue::Rope(Rope::from_slice(&value)),
             None => NewValue::Bytes(&value),
         };
-        let old = self
-            .table
-            .find(hash, &key)
-            .and_then(|entry| match entry.value() {
-                ValueRef::Rope(rope) => Some(rope.clone()),
-                _ => None,
-            });
+        let old = self.table.find(hash, &key).and_then(|entry| match entry.value() {
+            ValueRef::Rope(rope) => Some(rope.clone()),
+            _ => None,
+        });
         let put = self.table.put(hash, &key, new, expire_at_ms, clock);
         assert_eq!(put.old, old);
-        let before = self.model.insert(
-            key,
-            Model {
-                value,
-                int: int.is_some(),
-                expire_at_ms,
-                clock,
-            },
-        );
+        let before = self.model.insert(key, Model { value, int: int.is_some(), expire_at_ms, clock });
         assert_eq!(put.replaced, before.is_some());
     }
 
@@ -208,9 +169,7 @@ impl Driver {
                 let offset = random.below(5000);
                 let len = entry.set_range(offset, &piece);
                 if !piece.is_empty() {
-                    model
-                        .value
-                        .resize(model.value.len().max(offset + piece.len()), 0);
+                    model.value.resize(model.value.len().max(offset + piece.len()), 0);
                     model.value[offset..offset + piece.len()].copy_from_slice(&piece);
                     model.int = false;
                 }
@@ -241,20 +200,12 @@ impl Driver {
         check_invariants(&self.table);
         assert_eq!(self.table.len(), self.model.len());
         for (key, model) in &self.model {
-            assert_eq!(
-                self.table
-                    .find(self.table.hash(key), key)
-                    .map(model_of)
-                    .as_ref(),
-                Some(model)
-            );
+            assert_eq!(self.table.find(self.table.hash(key), key).map(model_of).as_ref(), Some(model));
         }
         let mut scanned = HashSet::new();
         let mut cursor = 0;
         loop {
-            cursor = self.table.scan(cursor, 10, &mut |entry| {
-                assert!(scanned.insert(entry.key().to_vec()))
-            });
+            cursor = self.table.scan(cursor, 10, &mut |entry| assert!(scanned.insert(entry.key().to_vec())));
             if cursor == 0 {
                 break;
             }
@@ -267,11 +218,7 @@ impl Driver {
 fn agrees_with_a_hash_map() {
     for (seed, keys) in (0..24).zip([1, 5, 30, 200, 2000, 8000].into_iter().cycle()) {
         let table = StandaloneTable::new((seed, 9), u32::try_from(seed % 15).expect("small"));
-        let mut driver = Driver {
-            table,
-            model: HashMap::new(),
-            random: Random(seed),
-        };
+        let mut driver = Driver { table, model: HashMap::new(), random: Random(seed) };
         for round in 0..12 {
             // Rounds of growth, of balance, and of decay down to nothing.
             let removals = [5, 5, 10, 30, 60, 95][round % 6];
@@ -295,9 +242,7 @@ fn filled(keys: usize) -> StandaloneTable {
 /// True if the key was new.
 fn insert(table: &mut StandaloneTable, key: &[u8], expire_at_ms: Option<i64>) -> bool {
     let hash = table.hash(key);
-    !table
-        .put(hash, key, NewValue::Int(1), expire_at_ms, 0)
-        .replaced
+    !table.put(hash, key, NewValue::Int(1), expire_at_ms, 0).replaced
 }
 
 /// True if the key was there.
@@ -329,15 +274,8 @@ fn removing_everything_gives_memory_back() {
         assert!(delete(&mut table, &key));
     }
     check_invariants(&table);
-    assert!(
-        table.bytes() < 1000,
-        "{} bytes of {full} left",
-        table.bytes()
-    );
-    assert_eq!(
-        table.directory().expect("one small segment stays").depth(),
-        0
-    );
+    assert!(table.bytes() < 1000, "{} bytes of {full} left", table.bytes());
+    assert_eq!(table.directory().expect("one small segment stays").depth(), 0);
 }
 
 #[test]
@@ -394,11 +332,8 @@ fn equal_hashes_and_fingerprints_are_told_apart_by_key() {
         u64::from_le_bytes(key.try_into().expect("keys of 8 bytes"))
     }
     // All equal; equal in the fingerprint; equal in all of the directory's bits.
-    let forced: [fn(&[u8]) -> u64; 3] = [
-        |_| 0x1234_5678_9ABC_DEF0,
-        |key| number(key) << 40 | 0x77,
-        |key| number(key) & 0xFFFF,
-    ];
+    let forced: [fn(&[u8]) -> u64; 3] =
+        [|_| 0x1234_5678_9ABC_DEF0, |key| number(key) << 40 | 0x77, |key| number(key) & 0xFFFF];
     for (case, force) in forced.into_iter().enumerate() {
         let mut hasher = Hasher::new((3, 4));
         hasher.forced = Some(force);
@@ -406,10 +341,7 @@ fn equal_hashes_and_fingerprints_are_told_apart_by_key() {
         let keys: Vec<[u8; 8]> = (0..1000_u64).map(u64::to_le_bytes).collect();
         for key in &keys {
             assert!(insert(&mut table, key, None));
-            assert!(
-                table.directory().expect("keys").depth() < 20,
-                "collisions must not double the directory for ever"
-            );
+            assert!(table.directory().expect("keys").depth() < 20, "collisions must not double the directory for ever");
         }
         check_invariants(&table);
         for key in &keys {
@@ -430,18 +362,11 @@ fn encodings_follow_the_edits() {
     let mut table = StandaloneTable::new((5, 6), 0);
     let hash = table.hash(b"k");
     let encoding = |table: &StandaloneTable| table.find(hash, b"k").map(|entry| entry.encoding());
-    assert!(
-        !table
-            .put(hash, b"k", NewValue::Bytes(b"short"), None, 0)
-            .replaced
-    );
+    assert!(!table.put(hash, b"k", NewValue::Bytes(b"short"), None, 0).replaced);
     assert_eq!(encoding(&table), Some(Embstr));
     table.find_mut(hash, b"k").expect("there").append(b"!");
     assert_eq!(encoding(&table), Some(Raw));
-    table
-        .find_mut(hash, b"k")
-        .expect("there")
-        .set_expire(Some(1));
+    table.find_mut(hash, b"k").expect("there").set_expire(Some(1));
     assert_eq!(encoding(&table), Some(Raw));
     let owned = table.take(hash, b"k").expect("there");
     assert!(!table.put_owned(hash, b"k", owned).replaced);
@@ -449,20 +374,10 @@ fn encodings_follow_the_edits() {
     table.find_mut(hash, b"k").expect("there").set_int(10);
     assert_eq!(encoding(&table), Some(Int));
     assert_eq!(table.find_mut(hash, b"k").expect("there").append(b"0"), 3);
-    assert_eq!(
-        table.find(hash, b"k").map(|entry| bytes_of(entry.value())),
-        Some(b"100".to_vec())
-    );
-    assert!(
-        table
-            .put(hash, b"k", NewValue::Bytes(b"fresh"), None, 0)
-            .replaced
-    );
+    assert_eq!(table.find(hash, b"k").map(|entry| bytes_of(entry.value())), Some(b"100".to_vec()));
+    assert!(table.put(hash, b"k", NewValue::Bytes(b"fresh"), None, 0).replaced);
     assert_eq!(encoding(&table), Some(Embstr));
-    table
-        .find_mut(hash, b"k")
-        .expect("there")
-        .set_range(0, b"F");
+    table.find_mut(hash, b"k").expect("there").set_range(0, b"F");
     assert_eq!(encoding(&table), Some(Raw));
 }
 
@@ -471,19 +386,12 @@ fn a_rope_held_by_a_reader_keeps_its_content() {
     let mut table = StandaloneTable::new((5, 6), 0);
     let hash = table.hash(b"k");
     let large = vec![b'a'; 3 * crate::rope::EXTENT];
-    assert!(
-        !table
-            .put(hash, b"k", NewValue::Bytes(&large), None, 0)
-            .replaced
-    );
+    assert!(!table.put(hash, b"k", NewValue::Bytes(&large), None, 0).replaced);
     let held = match table.find(hash, b"k").expect("there").value() {
         ValueRef::Rope(rope) => rope.clone(),
         other => unreachable!("{other:?}"),
     };
-    table
-        .find_mut(hash, b"k")
-        .expect("there")
-        .set_range(5, b"b");
+    table.find_mut(hash, b"k").expect("there").set_range(5, b"b");
     assert_eq!(held.to_vec(), large);
     let put = table.put(hash, b"k", NewValue::Int(1), None, 0);
     assert!(put.old.is_some_and(|old| old.to_vec()[5] == b'b'));
@@ -496,11 +404,8 @@ fn expiry_removes_what_is_due_and_opens_only_due_segments() {
     for number in 0..20_000_i64 {
         let key = number.to_le_bytes();
         // A tenth expires, at ms 1000 to 1199; segments are opened for it, the rest expires never or late.
-        let at_ms = [Some(1000 + number % 200), None, Some(1_000_000)][if number % 10 == 0 {
-            0
-        } else {
-            1 + number as usize % 2
-        }];
+        let at_ms = [Some(1000 + number % 200), None, Some(1_000_000)]
+            [if number % 10 == 0 { 0 } else { 1 + number as usize % 2 }];
         assert!(insert(&mut table, &key, at_ms));
     }
     let mut resume = 0;
@@ -531,9 +436,7 @@ fn expiry_removes_what_is_due_and_opens_only_due_segments() {
     let directory = table.directory().expect("keys");
     let mut removed = 0;
     let visited_at_most = directory.len() + 120;
-    removed += table.expired_slice(60, visited_at_most, &mut resume, &mut |found, _| {
-        assert_eq!(found, key)
-    });
+    removed += table.expired_slice(60, visited_at_most, &mut resume, &mut |found, _| assert_eq!(found, key));
     assert_eq!((removed, resume, table.deadline_ms()), (1, 0, 1100));
     while table.expired_slice(2_000_000, 100, &mut resume, &mut |_, _| {}) > 0 || resume != 0 {}
     assert_eq!((table.volatile_len(), table.deadline_ms()), (0, i64::MAX));
@@ -551,10 +454,7 @@ fn a_foreign_resume_position_does_not_hide_due_keys() {
     while half != 0 {
         table.expired_slice(20, 300, &mut half, &mut |_, _| {});
     }
-    assert!(
-        table.len() > 1000 && table.deadline_ms() <= 10,
-        "the skipped half is still known to be due"
-    );
+    assert!(table.len() > 1000 && table.deadline_ms() <= 10, "the skipped half is still known to be due");
     let mut resume = 0;
     while table.expired_slice(20, 1000, &mut resume, &mut |_, _| {}) > 0 || resume != 0 {}
     assert_eq!(table.len(), 0);
@@ -566,25 +466,16 @@ fn random_entries_are_spread_over_the_table() {
     let table = filled(1000);
     let mut seen = HashMap::new();
     for seed in 0..50_000 {
-        *seen
-            .entry(table.random(seed).expect("keys").key().to_vec())
-            .or_insert(0) += 1;
+        *seen.entry(table.random(seed).expect("keys").key().to_vec()).or_insert(0) += 1;
     }
     assert_eq!(seen.len(), 1000, "every key is reached");
-    assert!(
-        seen.values().all(|count| *count < 250),
-        "none five times as often as the mean"
-    );
+    assert!(seen.values().all(|count| *count < 250), "none five times as often as the mean");
     let mut lonely = filled(3000);
     for number in 1..3000 {
         let key = key_of(number);
         assert!(delete(&mut lonely, &key));
     }
-    assert!(
-        lonely
-            .random(7)
-            .is_some_and(|entry| entry.key() == key_of(0))
-    );
+    assert!(lonely.random(7).is_some_and(|entry| entry.key() == key_of(0)));
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! Memory per key, and the longest single operation while a keyspace is filled.
+//!
+//! `memory [KEYS] [KEY_BYTES] [VALUE_BYTES] [SHARDS]`: prints resident bytes per key beyond key and value, what the
+//! counters say, and the slowest inserts by CPU time of the thread. With `REMOVE=1`: what is left after everything was removed.
+//!
+//! # Safety
+//! The one block asks the kernel to fill in a structure of ours.
+
+#![allow(clippy::print_stdout)]
+
+use std::time::{Duration, Instant};
+
+use gimmal_store::{Keyspace, NewValue, Options};
+
+#[global_allocator]
+static ALLOCATOR: gimmal_store::Allocator = gimmal_store::Allocator;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: usize| arguments.next().map_or(default, |text| text.parse().expect("a number"));
+    let (keys, key_bytes, value_bytes, shards) = (number(2_000_000), number(16), number(32), number(1024));
+    let keyspace = Keyspace::new(Options { shards, databases: 16, participants: 1, seed: (1, 2) });
+    let value = vec![b'v'; value_bytes];
+    let before = resident_bytes();
+    let (mut longest, mut over) = (Vec::new(), 0_usize);
+    let started = Instant::now();
+    for n in 0..keys {
+        let took = insert(&keyspace, n, key_bytes, &value);
+        over += usize::from(took > Duration::from_micros(100));
+        longest.push(took);
+        if longest.len() == 4096 {
+            keep_longest(&mut longest);
+        }
+    }
+    let elapsed = started.elapsed();
+    keep_longest(&mut longest);
+    let batch = keyspace.gate().enter(0);
+    assert_eq!(keyspace.len(&batch, 0), keys);
+    let grown = resident_bytes() - before;
+    let payload = keys * (key_bytes + value_bytes);
+    let per_key = |bytes: usize| (bytes as f64 - payload as f64) / keys as f64;
+    println!("{keys} keys of {key_bytes}+{value_bytes} bytes in {shards} shards, {elapsed:.2?}");
+    println!("beyond key and value: {:.2} bytes per key resident", per_key(grown));
+    println!("                      {:.2} by the counters", per_key(keyspace.memory_bytes(&batch)));
+    println!("longest inserts: {longest:.1?}; {over} over 100 µs");
+    drop(batch);
+    if std::env::var_os("REMOVE").is_some() {
+        for n in 0..keys {
+            remove(&keyspace, n, key_bytes);
+        }
+        keyspace.collect(0);
+        // The allocator gives memory back some time later, in the course of other calls.
+        std::thread::sleep(Duration::from_millis(200));
+        (0..10_000).for_each(|n| drop(vec![0_u8; 64 + n % 4096]));
+        println!(
+            "after removing all: {} bytes resident, {} by the counters",
+            resident_bytes() - before.min(resident_bytes()),
+            {
+                let batch = keyspace.gate().enter(0);
+                keyspace.memory_bytes(&batch)
+            }
+        );
+    }
+}
+
+fn key_of(n: usize, bytes: usize) -> Vec<u8> {
+    let mut key = format!("k{n:0>width$}", width = bytes - 1).into_bytes();
+    key.truncate(bytes);
+    key
+}
+
+/// Inserts as one batch of its own; returns how long it took.
+fn insert(keyspace: &Keyspace, n: usize, key_bytes: usize, value: &[u8]) -> Duration {
+    let key = key_of(n, key_bytes);
+    let started = cpu_time();
+    let batch = keyspace.gate().enter(0);
+    let hash = keyspace.hash(&key);
+    let mut shard = keyspace.try_lock(&batch, keyspace.shard_of(hash)).expect("nobody else");
+    assert!(!shard.table(0).put(hash, &key, NewValue::Bytes(value), None, 0).replaced);
+    drop(shard);
+    drop(batch);
+    let took = cpu_time() - started;
+    if n.is_multiple_of(16) {
+        keyspace.collect(0);
+    }
+    took
+}
+
+fn remove(keyspace: &Keyspace, n: usize, key_bytes: usize) {
+    let key = key_of(n, key_bytes);
+    let batch = keyspace.gate().enter(0);
+    let hash = keyspace.hash(&key);
+    let mut shard = keyspace.try_lock(&batch, keyspace.shard_of(hash)).expect("nobody else");
+    assert!(shard.table(0).remove(hash, &key).is_some());
+    drop(shard);
+    drop(batch);
+    if n.is_multiple_of(16) {
+        keyspace.collect(0);
+    }
+}
+
+/// CPU time of this thread: what others do on this core does not count.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec` to this address, nothing else.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(result, 0, "this clock always exists");
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.expect("not negative"), nanos.expect("below 10^9"))
+}
+
+fn keep_longest(durations: &mut Vec<Duration>) {
+    durations.sort_unstable_by(|a, b| b.cmp(a));
+    durations.truncate(8);
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("the kernel reports VmRSS");
+    line.split_whitespace().nth(1).expect("a number").parse::<usize>().expect("a number") * 1024
+}

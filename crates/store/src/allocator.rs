@@ -1,0 +1,115 @@
+//! The process's allocator: mimalloc, asked so that its size classes are used in full.
+//!
+//! It lives here because entries and segments are laid out for its classes: every 8 bytes up to 64, then four to each doubling.
+//! Two things would spoil that. By default classes are 16 bytes apart, which `.cargo/config.toml` changes. And mimalloc 3 widens
+//! every block for which an alignment is asked explicitly, as the crate `mimalloc` does for all: 56 bytes become 64, a segment of
+//! 1024 becomes 1280. Blocks whose size is a multiple of their alignment nearly always come out aligned when none is asked for, so
+//! that is tried first.
+//!
+//! Measured (2,000,000 blocks of 56 bytes, RSS): 64.7 bytes through the crate, 55.6 asked like this. mimalloc 2 does not widen, but
+//! keeps blocks that other threads freed: refilling from a second thread took 1.94 times the memory, with mimalloc 3 1.13 times.
+//!
+//! # Safety
+//! Each function passes the caller's contract on to mimalloc: sizes are not 0, pointers came from here. All of mimalloc's
+//! allocating functions return blocks that `mi_free` and `mi_realloc` take, and every block is aligned to 8 at least.
+
+use std::alloc::{GlobalAlloc, Layout};
+
+/// To be declared as `#[global_allocator]`.
+pub struct Allocator;
+
+/// Alignment of every block, whatever was asked.
+const ALWAYS: usize = 8;
+
+// SAFETY: blocks are distinct, of the size and alignment asked, until they are freed; nothing here unwinds.
+unsafe impl GlobalAlloc for Allocator {
+    // SAFETY: the contract is that of `GlobalAlloc`.
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let (size, align) = (layout.size(), layout.align());
+        if align > ALWAYS && !size.is_multiple_of(align) {
+            // SAFETY: the caller's contract; alignments of a `Layout` are powers of two.
+            return unsafe { libmimalloc_sys::mi_malloc_aligned(size, align) }.cast();
+        }
+        // SAFETY: the caller's contract.
+        let block = unsafe { libmimalloc_sys::mi_malloc(size) };
+        if align > ALWAYS && !block.addr().is_multiple_of(align) {
+            // SAFETY: the block is ours and unused; the caller's contract.
+            return unsafe {
+                libmimalloc_sys::mi_free(block);
+                libmimalloc_sys::mi_malloc_aligned(size, align)
+            }
+            .cast();
+        }
+        block.cast()
+    }
+
+    // SAFETY: the contract is that of `GlobalAlloc`.
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() > ALWAYS {
+            // SAFETY: the caller's contract; alignments of a `Layout` are powers of two.
+            return unsafe { libmimalloc_sys::mi_zalloc_aligned(layout.size(), layout.align()) }.cast();
+        }
+        // SAFETY: the caller's contract.
+        unsafe { libmimalloc_sys::mi_zalloc(layout.size()) }.cast()
+    }
+
+    // SAFETY: the contract is that of `GlobalAlloc`.
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, _layout: Layout) {
+        // SAFETY: the caller's contract: the block came from here and is not used again.
+        unsafe { libmimalloc_sys::mi_free(pointer.cast()) }
+    }
+
+    // SAFETY: the contract is that of `GlobalAlloc`.
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if layout.align() > ALWAYS {
+            // SAFETY: the caller's contract: the block came from here and is given up.
+            return unsafe { libmimalloc_sys::mi_realloc_aligned(pointer.cast(), new_size, layout.align()) }.cast();
+        }
+        // SAFETY: the caller's contract: the block came from here and is given up.
+        unsafe { libmimalloc_sys::mi_realloc(pointer.cast(), new_size) }.cast()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_and_keep_their_bytes() {
+        for align in [1, 2, 8, 16, 64, 128, 4096] {
+            for size in [1, 8, 24, 56, 64, 100, 192, 1024, 1280, 5000, 300_000] {
+                let layout = Layout::from_size_align(size, align).expect("valid");
+                // SAFETY: sizes are not 0; each block is written within its size, and freed once.
+                unsafe {
+                    let block = Allocator.alloc(layout);
+                    assert!(!block.is_null() && block.addr().is_multiple_of(align), "{size} bytes aligned to {align}");
+                    block.write_bytes(0xAB, size);
+                    let block = Allocator.realloc(block, layout, size * 2);
+                    assert!(block.addr().is_multiple_of(align));
+                    assert!((0..size).all(|at| block.add(at).read() == 0xAB));
+                    Allocator.dealloc(block, Layout::from_size_align(size * 2, align).expect("valid"));
+                    let zeroed = Allocator.alloc_zeroed(layout);
+                    assert!(zeroed.addr().is_multiple_of(align) && (0..size).all(|at| zeroed.add(at).read() == 0));
+                    Allocator.dealloc(zeroed, layout);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_of_entries_and_segments_are_not_rounded_up() {
+        for (size, align) in [(24, 8), (40, 8), (56, 8), (64, 64), (192, 64), (448, 64), (896, 64), (1024, 64)] {
+            let layout = Layout::from_size_align(size, align).expect("valid");
+            // SAFETY: sizes are not 0, and each block is freed once.
+            unsafe {
+                let block = Allocator.alloc(layout);
+                assert_eq!(libmimalloc_sys::mi_usable_size(block.cast()), size);
+                Allocator.dealloc(block, layout);
+            }
+        }
+    }
+}
