@@ -1,0 +1,248 @@
+//! The keyspace as its users see it: several threads, prefetching without locks, the gate, databases exchanged and taken out.
+#![cfg(not(loom))]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use gimmal_store::{Batch, Bucket, DetachedDatabase, Keyspace, NewValue, Options, Shard, ValueRef};
+
+fn keyspace(shards: usize, databases: usize, participants: usize) -> Keyspace {
+    Keyspace::new(Options { shards, databases, participants, seed: (7, 8) })
+}
+
+/// SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let word = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
+fn lock<'k>(keyspace: &'k Keyspace, batch: &'k Batch<'_>, shard: u32) -> Shard<'k> {
+    loop {
+        match keyspace.try_lock(batch, shard) {
+            Some(shard) => return shard,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+fn put(keyspace: &Keyspace, batch: &Batch<'_>, db: usize, key: &[u8], int: i64) -> bool {
+    let hash = keyspace.hash(key);
+    let mut shard = lock(keyspace, batch, keyspace.shard_of(hash));
+    shard.table(db).put(hash, key, NewValue::Int(int), None, 0).replaced
+}
+
+fn find(keyspace: &Keyspace, batch: &Batch<'_>, db: usize, key: &[u8]) -> Option<i64> {
+    let hash = keyspace.hash(key);
+    let mut shard = lock(keyspace, batch, keyspace.shard_of(hash));
+    shard.table(db).find(hash, key).map(|entry| match entry.value() {
+        ValueRef::Int(int) => int,
+        other => unreachable!("{other:?}"),
+    })
+}
+
+#[test]
+fn a_shard_is_locked_once() {
+    let keyspace = keyspace(4, 1, 2);
+    let (one, two) = (keyspace.gate().enter(0), keyspace.gate().enter(1));
+    let held = keyspace.try_lock(&one, 3).expect("free");
+    assert_eq!(held.id(), 3);
+    assert!(keyspace.try_lock(&one, 3).is_none() && keyspace.try_lock(&two, 3).is_none());
+    assert!(keyspace.try_lock(&two, 2).is_some());
+    drop(held);
+    assert!(keyspace.try_lock(&two, 3).is_some());
+}
+
+#[test]
+fn a_batch_of_another_gate_is_refused() {
+    let (mine, other) = (keyspace(1, 1, 1), keyspace(1, 1, 1));
+    let batch = other.gate().enter(0);
+    let locked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mine.try_lock(&batch, 0).is_some()));
+    assert!(locked.is_err());
+}
+
+#[test]
+fn databases_are_exchanged_and_taken_out_whole() {
+    let keyspace = keyspace(16, 4, 1);
+    let batch = keyspace.gate().enter(0);
+    for n in 0..5000_i64 {
+        assert!(!put(&keyspace, &batch, 0, &n.to_le_bytes(), n));
+    }
+    assert!(!put(&keyspace, &batch, 1, b"one", 1));
+    let exclusive = batch.try_close().expect("nobody else");
+    keyspace.swap_databases(&batch, 0, 1);
+    keyspace.swap_databases(&batch, 2, 2);
+    drop(exclusive);
+    assert_eq!((keyspace.len(&batch, 0), keyspace.len(&batch, 1), keyspace.len(&batch, 2)), (1, 5000, 0));
+    assert_eq!(find(&keyspace, &batch, 1, &77_i64.to_le_bytes()), Some(77));
+    let before = keyspace.memory_bytes(&batch);
+
+    let exclusive = batch.try_close().expect("nobody else");
+    let mut detached = keyspace.detach_database(&batch, 1);
+    let mut empty = keyspace.detach_database(&batch, 3);
+    drop(exclusive);
+    assert!(empty.is_empty() && empty.free_slice(10));
+    assert_eq!((detached.len(), keyspace.len(&batch, 1)), (5000, 0));
+    assert!(keyspace.memory_bytes(&batch) < before / 50);
+    assert_eq!(find(&keyspace, &batch, 1, &77_i64.to_le_bytes()), None);
+    assert!(!put(&keyspace, &batch, 1, b"new", 2), "the database is usable at once");
+    let mut slices = 0;
+    while !detached.free_slice(300) {
+        slices += 1;
+        assert!(detached.len() >= 5000_usize.saturating_sub(slices * 450), "a slice freed far more than it should");
+    }
+    assert!(detached.is_empty() && slices >= 10, "{slices} slices");
+}
+
+#[test]
+fn a_detached_database_outlives_its_keyspace() {
+    let detached: DetachedDatabase = {
+        let keyspace = keyspace(4, 1, 1);
+        let batch = keyspace.gate().enter(0);
+        for n in 0..1000_i64 {
+            assert!(!put(&keyspace, &batch, 0, &n.to_le_bytes(), n));
+        }
+        let _exclusive = batch.try_close().expect("nobody else");
+        keyspace.detach_database(&batch, 0)
+    };
+    assert_eq!(detached.len(), 1000);
+    assert!(std::thread::spawn(move || drop(detached)).join().is_ok(), "and may be freed by any thread");
+}
+
+#[test]
+fn a_database_is_taken_behind_a_closed_gate_with_no_lock_held() {
+    let keyspace = keyspace(4, 2, 1);
+    let batch = keyspace.gate().enter(0);
+    let take = || drop(keyspace.detach_database(&batch, 0));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(take)).is_err(), "the gate is open");
+    let exclusive = batch.try_close().expect("nobody else");
+    let shard = keyspace.try_lock(&batch, 1).expect("free");
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(take)).is_err(), "a shard is locked");
+    drop(shard);
+    drop(keyspace.detach_database(&batch, 0));
+    drop(exclusive);
+}
+
+#[test]
+fn replaced_segments_are_freed_once_nobody_reads_them() {
+    let keyspace = keyspace(1, 1, 2);
+    let reader = keyspace.gate().enter(1);
+    let batch = keyspace.gate().enter(0);
+    for n in 0..1000_i64 {
+        assert!(!put(&keyspace, &batch, 0, &n.to_le_bytes(), n));
+    }
+    drop(batch);
+    keyspace.collect(0);
+    assert!(keyspace.retired() > 10, "the reader may still be looking at them");
+    drop(reader);
+    keyspace.collect(0);
+    assert_eq!(keyspace.retired(), 0);
+}
+
+/// Keys, each with the version that its last writer noted under the shard's lock; 0: it should not be there.
+struct Ledger(Vec<AtomicU64>);
+
+fn worker(keyspace: &Keyspace, ledger: &Ledger, participant: usize, batches: usize) {
+    let mut random = participant as u64;
+    for round in 0..batches {
+        let batch = keyspace.gate().enter(participant);
+        // Phases of growth and of decay, so that segments split and merge under the prefetching of the others.
+        let removals = if round / 200 % 2 == 0 { 20 } else { 80 };
+        let picks: Vec<usize> = (0..24).map(|_| next(&mut random) as usize % ledger.0.len()).collect();
+        let hashes: Vec<_> = picks.iter().map(|n| keyspace.hash(&n.to_le_bytes())).collect();
+        hashes.iter().for_each(|hash| keyspace.prefetch_shard(&batch, 0, *hash));
+        let buckets: Vec<_> = hashes.iter().map(|hash| keyspace.prefetch_bucket(&batch, 0, *hash)).collect();
+        buckets.iter().flatten().for_each(Bucket::prefetch_entry);
+        for (n, hash) in picks.iter().zip(hashes) {
+            if keyspace.gate().is_closing() {
+                break;
+            }
+            let Some(mut shard) = keyspace.try_lock(&batch, keyspace.shard_of(hash)) else {
+                continue;
+            };
+            let (key, noted) = (n.to_le_bytes(), &ledger.0[*n]);
+            let table = shard.table(0);
+            let found = table.find(hash, &key).map(|entry| entry.value());
+            match found {
+                Some(ValueRef::Int(version)) => {
+                    assert_eq!(version.cast_unsigned(), noted.load(Relaxed))
+                }
+                Some(other) => unreachable!("{other:?}"),
+                None => assert_eq!(noted.load(Relaxed), 0),
+            }
+            if next(&mut random) % 100 < removals {
+                assert_eq!(table.remove(hash, &key).is_some(), noted.swap(0, Relaxed) != 0);
+            } else {
+                let version = next(&mut random) | 1;
+                let put = table.put(hash, &key, NewValue::Int(version.cast_signed()), None, 0);
+                assert_eq!(put.replaced, noted.swap(version, Relaxed) != 0);
+            }
+        }
+        drop(batch);
+        keyspace.collect(participant);
+    }
+}
+
+/// Closes the gate now and then; alone inside, it takes databases apart and puts them together again.
+fn closer(keyspace: &Keyspace, ledger: &Ledger, participant: usize, stop: &AtomicBool) -> usize {
+    let mut closed = 0;
+    while !stop.load(Relaxed) {
+        let batch = keyspace.gate().enter(participant);
+        if let Some(_exclusive) = batch.try_close() {
+            keyspace.swap_databases(&batch, 0, 1);
+            assert!(keyspace.is_empty(&batch, 0), "the workers only use database 0");
+            keyspace.swap_databases(&batch, 1, 0);
+            let present = ledger.0.iter().filter(|noted| noted.load(Relaxed) != 0).count();
+            assert_eq!(keyspace.len(&batch, 0), present, "nobody is in the middle of a change");
+            if closed % 8 == 7 {
+                drop(keyspace.detach_database(&batch, 0));
+                ledger.0.iter().for_each(|noted| noted.store(0, Relaxed));
+            }
+            closed += 1;
+        }
+        drop(batch);
+        keyspace.collect(participant);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    closed
+}
+
+fn stress(threads: usize, shards: usize, keys: usize, batches: usize) {
+    let keyspace = keyspace(shards, 2, threads + 1);
+    let ledger = Ledger((0..keys).map(|_| AtomicU64::new(0)).collect());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| closer(&keyspace, &ledger, threads, &stop));
+        let (keyspace, ledger) = (&keyspace, &ledger);
+        let workers: Vec<_> = (0..threads)
+            .map(|participant| scope.spawn(move || worker(keyspace, ledger, participant, batches)))
+            .collect();
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        stop.store(true, Relaxed);
+        assert!(closing.join().expect("the closer ends") > 0);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    (0..=threads).for_each(|participant| keyspace.collect(participant));
+    assert_eq!(keyspace.retired(), 0, "all are outside: nothing may be left");
+    let batch = keyspace.gate().enter(0);
+    for (n, noted) in ledger.0.iter().enumerate() {
+        let version = noted.load(Relaxed);
+        let found = find(&keyspace, &batch, 0, &n.to_le_bytes());
+        assert_eq!(found, (version != 0).then(|| version.cast_signed()));
+    }
+}
+
+#[test]
+fn threads_share_one_shard() {
+    stress(2, 1, 3000, 4000);
+}
+
+#[test]
+fn threads_share_many_shards() {
+    stress(4, 64, 20_000, 4000);
+}
+
+#[test]
+fn more_threads_than_cores() {
+    stress(8, 8, 5000, 1500);
+}
