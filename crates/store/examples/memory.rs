@@ -1,7 +1,9 @@
 //! Memory per key, and the longest single operation while a keyspace is filled.
 //!
 //! `memory [KEYS] [KEY_BYTES] [VALUE_BYTES] [SHARDS]`: prints resident bytes per key beyond key and value, what the
-//! counters say, and the slowest inserts by CPU time of the thread. With `REMOVE=1`: what is left after everything was removed.
+//! counters say, and the slowest inserts by CPU time of the thread. With `REFILL=1` also what is left
+//! after everything was removed, and the slowest inserts when the keys are put again: with `MIMALLOC_PURGE_DELAY=-1` these need no
+//! memory from the kernel, so that what is left is the table's own work.
 //!
 //! # Safety
 //! The one block asks the kernel to fill in a structure of ours.
@@ -20,47 +22,46 @@ fn main() {
     let mut number = |default: usize| arguments.next().map_or(default, |text| text.parse().expect("a number"));
     let (keys, key_bytes, value_bytes, shards) = (number(2_000_000), number(16), number(32), number(1024));
     let keyspace = Keyspace::new(Options { shards, databases: 16, participants: 1, seed: (1, 2) });
-    let value = vec![b'v'; value_bytes];
     let before = resident_bytes();
+    println!("{keys} keys of {key_bytes}+{value_bytes} bytes in {shards} shards");
+    fill(&keyspace, keys, key_bytes, value_bytes);
+    let batch = keyspace.gate().enter(0);
+    assert_eq!(keyspace.len(&batch, 0), keys);
+    let per_key = |bytes: usize| (bytes as f64 - (keys * (key_bytes + value_bytes)) as f64) / keys as f64;
+    println!("beyond key and value: {:.2} bytes per key resident", per_key(resident_bytes() - before));
+    println!("                      {:.2} by the counters", per_key(keyspace.memory_bytes(&batch)));
+    drop(batch);
+    if std::env::var_os("REFILL").is_some() {
+        (0..keys).for_each(|n| remove(&keyspace, n, key_bytes));
+        // The allocator gives memory back some time later, in the course of other calls.
+        std::thread::sleep(Duration::from_millis(200));
+        (0..10_000).for_each(|n| drop(vec![0_u8; 64 + n % 4096]));
+        let batch = keyspace.gate().enter(0);
+        let counted = keyspace.memory_bytes(&batch);
+        drop(batch);
+        println!(
+            "after removing all: {} bytes resident, {counted} by the counters",
+            resident_bytes().saturating_sub(before)
+        );
+        fill(&keyspace, keys, key_bytes, value_bytes);
+    }
+}
+
+/// Inserts all keys and prints which inserts took longest.
+fn fill(keyspace: &Keyspace, keys: usize, key_bytes: usize, value_bytes: usize) {
+    let value = vec![b'v'; value_bytes];
     let (mut longest, mut over) = (Vec::new(), 0_usize);
     let started = Instant::now();
     for n in 0..keys {
-        let took = insert(&keyspace, n, key_bytes, &value);
+        let took = insert(keyspace, n, key_bytes, &value);
         over += usize::from(took > Duration::from_micros(100));
         longest.push(took);
         if longest.len() == 4096 {
             keep_longest(&mut longest);
         }
     }
-    let elapsed = started.elapsed();
     keep_longest(&mut longest);
-    let batch = keyspace.gate().enter(0);
-    assert_eq!(keyspace.len(&batch, 0), keys);
-    let grown = resident_bytes() - before;
-    let payload = keys * (key_bytes + value_bytes);
-    let per_key = |bytes: usize| (bytes as f64 - payload as f64) / keys as f64;
-    println!("{keys} keys of {key_bytes}+{value_bytes} bytes in {shards} shards, {elapsed:.2?}");
-    println!("beyond key and value: {:.2} bytes per key resident", per_key(grown));
-    println!("                      {:.2} by the counters", per_key(keyspace.memory_bytes(&batch)));
-    println!("longest inserts: {longest:.1?}; {over} over 100 µs");
-    drop(batch);
-    if std::env::var_os("REMOVE").is_some() {
-        for n in 0..keys {
-            remove(&keyspace, n, key_bytes);
-        }
-        keyspace.collect(0);
-        // The allocator gives memory back some time later, in the course of other calls.
-        std::thread::sleep(Duration::from_millis(200));
-        (0..10_000).for_each(|n| drop(vec![0_u8; 64 + n % 4096]));
-        println!(
-            "after removing all: {} bytes resident, {} by the counters",
-            resident_bytes() - before.min(resident_bytes()),
-            {
-                let batch = keyspace.gate().enter(0);
-                keyspace.memory_bytes(&batch)
-            }
-        );
-    }
+    println!("filled in {:.2?}; longest inserts: {longest:.1?}; {over} over 100 µs", started.elapsed());
 }
 
 fn key_of(n: usize, bytes: usize) -> Vec<u8> {

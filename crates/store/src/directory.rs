@@ -9,7 +9,7 @@
 //! Dropped: a `Vec` in the table (a lock-free reader could not follow it), and a trie of directories (a miss more per level).
 //!
 //! # Safety
-//! [`Directory`] is a copyable address. Its invariant: it came from [`Directory::allocate`] and is not freed while the value is
+//! [`Directory`] is a copyable address. Its invariant: it came from `allocate` and is not freed while the value is
 //! used: by the holder of the lock, or inside a batch. Elements are atomics, all set before the directory is published; each holds
 //! a segment that is linked, or was when the reader's batch began.
 
@@ -35,8 +35,23 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// A directory whose elements come from `segment_at(index)`.
-    pub(crate) fn allocate(depth: u8, segment_at: impl Fn(usize) -> Segment) -> Self {
+    /// A directory of one element.
+    pub(crate) fn of(segment: Segment) -> Self {
+        Self::allocate(0, |_| tagged(segment))
+    }
+
+    /// A directory of twice the length with the same segments.
+    pub(crate) fn doubled(self) -> Self {
+        Self::allocate(self.depth + 1, |index| self.element(index / 2).load(Ordering::Relaxed))
+    }
+
+    /// A directory of half the length with the same segments, all of which must be shallower.
+    pub(crate) fn halved(self) -> Self {
+        Self::allocate(self.depth - 1, |index| self.element(index * 2).load(Ordering::Relaxed))
+    }
+
+    /// Elements are copied as words: looking at the segments would be a cache miss for each.
+    fn allocate(depth: u8, word_at: impl Fn(usize) -> *mut segment::Header) -> Self {
         assert!(depth <= DEPTH_MAX);
         let layout = layout(depth);
         // SAFETY: the layout's size is at least 8.
@@ -45,7 +60,7 @@ impl Directory {
         assert_eq!(pointer.addr() >> TAG_SHIFT, 0, "the allocator returned an address above 56 bits");
         for index in 0..1 << depth {
             // SAFETY: the allocation has 2^depth elements.
-            unsafe { elements.add(index).write(Element::new(tagged(segment_at(index)))) };
+            unsafe { elements.add(index).write(Element::new(word_at(index))) };
         }
         Self { elements, depth }
     }
@@ -150,11 +165,15 @@ fn layout(depth: u8) -> Layout {
 mod tests {
     use super::*;
 
+    fn of_depth(depth: u8, segment: Segment) -> Directory {
+        Directory::allocate(depth, |_| tagged(segment))
+    }
+
     #[test]
     fn index_takes_the_top_bits() {
         let segment = Segment::allocate(1, 0);
         for depth in [0, 1, 7] {
-            let directory = Directory::allocate(depth, |_| segment);
+            let directory = of_depth(depth, segment);
             assert_eq!(directory.index(u64::MAX), directory.len() - 1);
             assert_eq!(directory.index(u64::MAX >> 1), (directory.len() - 1) / 2);
             // SAFETY: the word is that of a live directory.
@@ -167,7 +186,7 @@ mod tests {
     #[test]
     fn spans_are_aligned_to_their_width() {
         let segment = Segment::allocate(3, 1);
-        let directory = Directory::allocate(3, |_| segment);
+        let directory = of_depth(3, segment);
         assert_eq!(directory.span(5, 1), 4..8);
         assert_eq!(directory.span(5, 3), 5..6);
         assert_eq!(directory.span(5, 0), 0..8);

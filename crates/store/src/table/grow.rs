@@ -26,7 +26,7 @@ impl Table {
             return directory;
         }
         let segment = Segment::allocate(1, 0);
-        let directory = Directory::allocate(0, |_| segment);
+        let directory = Directory::of(segment);
         self.deepest = 1;
         self.account(segment.size() + directory.size(), 0);
         self.set_directory(directory);
@@ -108,7 +108,7 @@ impl Table {
         let old = directory.segment(index);
         let depth = old.depth();
         let (directory, index) = if depth == directory.depth() {
-            let doubled = Directory::allocate(depth + 1, |at| directory.segment(at / 2));
+            let doubled = directory.doubled();
             self.exchange_directory(directory, doubled, 0);
             (doubled, index * 2)
         } else {
@@ -169,7 +169,7 @@ impl Table {
     /// Halves the directory while no segment needs its last bit.
     fn halve(&mut self) {
         while let Some(directory) = self.directory().filter(|d| d.depth() > 0 && self.deepest == 0) {
-            let halved = Directory::allocate(directory.depth() - 1, |at| directory.segment(at * 2));
+            let halved = directory.halved();
             // A segment as deep as the directory fills one element, a shallower one both of an aligned pair.
             let pairs = (0..halved.len() / 2).filter(|pair| halved.segment(pair * 2) != halved.segment(pair * 2 + 1));
             let deepest = if halved.depth() == 0 { 1 } else { 2 * pairs.count() };
