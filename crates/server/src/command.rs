@@ -221,6 +221,11 @@ pub mod acl {
         (TRANSACTION, "transaction"),
         (SCRIPTING, "scripting"),
     ];
+
+    /// The bit of a category, by its name in any case.
+    pub fn category(name: &[u8]) -> Option<u32> {
+        NAMES.iter().find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name)).map(|(bit, _)| *bit)
+    }
 }
 
 /// What a command does to the keys of one key spec.

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::command::{Command, flag};
+use crate::config::Config;
 use crate::exec::Exec;
 use std::collections::VecDeque;
 
@@ -76,11 +77,28 @@ pub fn consider(exec: &mut Exec<'_>, command: &Command, args: &Args<'_>, micros:
 
 fn kept(args: &Args<'_>) -> Vec<Vec<u8>> {
     let shown = if args.len() > MAX_ARGS { MAX_ARGS - 1 } else { args.len() };
-    let mut words: Vec<Vec<u8>> = (0..shown).map(|i| cut(args, i)).collect();
+    let word = |i: usize| if is_secret(args, i) { b"(redacted)".to_vec() } else { cut(args, i) };
+    let mut words: Vec<Vec<u8>> = (0..shown).map(word).collect();
     if shown < args.len() {
         words.push(format!("... ({} more arguments)", args.len() - shown).into_bytes());
     }
     words
+}
+
+/// Whether argument `i` is a password, or may hold one.
+fn is_secret(args: &Args<'_>, i: usize) -> bool {
+    let follows =
+        |word: &str, from: usize, reach: usize| (i.saturating_sub(reach).max(from)..i).any(|at| args.is(at, word));
+    if args.is(0, "hello") {
+        return follows("auth", 2, 2);
+    }
+    if args.is(0, "config") && args.len() > 1 && args.is(1, "set") {
+        return i > 2 && i % 2 == 1 && Config::is_sensitive(args.at(i - 1));
+    }
+    if args.is(0, "acl") && args.len() > 1 && ["setuser", "deluser", "getuser"].iter().any(|sub| args.is(1, sub)) {
+        return i >= 2;
+    }
+    args.is(0, "auth") && i >= 1 || args.is(0, "migrate") && (follows("auth", 6, 1) || follows("auth2", 6, 2))
 }
 
 fn cut(args: &Args<'_>, i: usize) -> Vec<u8> {
@@ -100,6 +118,37 @@ fn cut(args: &Args<'_>, i: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Detached;
+    use gimmal_resp::Span;
+
+    fn shown(line: &str) -> String {
+        let words: Vec<Detached> = line.split(' ').map(|word| Detached::Bytes(word.as_bytes().to_vec())).collect();
+        let spans: Vec<Span> = (0..).zip(&words).map(|(i, _)| Span { start: Span::DETACHED, len: i }).collect();
+        let kept = kept(&Args::new(&[], &spans, &words));
+        kept.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn passwords_are_not_kept() {
+        for (line, kept) in [
+            ("hello 3 auth me pw setname x", "hello 3 auth (redacted) (redacted) setname x"),
+            ("config set maxmemory 1 requirepass pw", "config set maxmemory 1 requirepass (redacted)"),
+            ("CONFIG SET masterauth pw", "CONFIG SET masterauth (redacted)"),
+            ("acl setuser joe >pw", "acl setuser (redacted) (redacted)"),
+            ("migrate h 1 k 0 5 auth pw", "migrate h 1 k 0 5 auth (redacted)"),
+            ("migrate h 1 k 0 5 auth2 u pw keys a", "migrate h 1 k 0 5 auth2 (redacted) (redacted) keys a"),
+            ("set auth auth", "set auth auth"),
+        ] {
+            assert_eq!(shown(line), kept);
+        }
+    }
+
+    #[test]
+    fn long_commands_are_cut() {
+        let many = (0..40).map(|i| i.to_string()).collect::<Vec<_>>().join(" ");
+        assert!(shown(&many).ends_with("30 ... (9 more arguments)"), "{}", shown(&many));
+        assert_eq!(shown(&"x".repeat(130)), format!("{}... (2 more bytes)", "x".repeat(128)));
+    }
 
     #[test]
     fn the_newest_come_first_and_the_oldest_go() {

@@ -1,13 +1,20 @@
 //! The command families; each opens with its table.
 
+pub mod acl;
 pub mod client;
 pub mod command;
 pub mod config;
 pub mod connection;
+pub mod debug;
 pub mod generic;
 pub mod help;
 pub mod info;
 pub mod keyspace;
+pub mod latency;
+pub mod memory;
+pub mod scripting;
+pub mod server;
+pub mod slowlog;
 pub mod string;
 
 use crate::command::Table;
@@ -23,5 +30,12 @@ pub fn table() -> Table {
         command::COMMANDS,
         config::COMMANDS,
         info::COMMANDS,
+        slowlog::COMMANDS,
+        latency::COMMANDS,
+        memory::COMMANDS,
+        debug::COMMANDS,
+        server::COMMANDS,
+        acl::COMMANDS,
+        scripting::COMMANDS,
     ])
 }

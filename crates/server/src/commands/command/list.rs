@@ -20,7 +20,9 @@ impl<'a> Filter<'a> {
         match args.len() {
             2 => Ok(Filter::All),
             5 if args.is(2, "filterby") && args.is(3, "module") => Ok(Filter::None),
-            5 if args.is(2, "filterby") && args.is(3, "aclcat") => Ok(Filter::Category(category(args.at(4)))),
+            5 if args.is(2, "filterby") && args.is(3, "aclcat") => {
+                Ok(Filter::Category(acl::category(args.at(4)).unwrap_or(0)))
+            }
             5 if args.is(2, "filterby") && args.is(3, "pattern") => Ok(Filter::Pattern(args.at(4))),
             _ => Err(SYNTAX),
         }
@@ -34,12 +36,6 @@ impl<'a> Filter<'a> {
             Filter::Pattern(pattern) => glob::matches_nocase(pattern, entry.full_name.as_bytes()),
         }
     }
-}
-
-/// The bit of a category, 0 if there is none of this name.
-pub fn category(name: &[u8]) -> u32 {
-    let known = acl::NAMES.iter().find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name));
-    known.map_or(0, |(bit, _)| *bit)
 }
 
 pub fn list(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {

@@ -1,0 +1,245 @@
+//! The server as a whole: its clock, its role, its end, its emblem, and modules, of which there are none.
+
+use crate::args::Args;
+use crate::arguments::{block, integer, one_of, word};
+use crate::command::{Command, acl, flag::*};
+use crate::commands::help::help as help_lines;
+use crate::dispatch::SYNTAX;
+use crate::exec::{Exec, Outcome, ReplyError, Stop};
+use crate::title::{REDIS_VERSION, VERSION};
+
+/// The family's table.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "time",
+        run: time,
+        arity: 1,
+        flags: LOADING | STALE | FAST,
+        since: "2.6.0",
+        group: "server",
+        complexity: "O(1)",
+        summary: "Answers the server's clock.",
+        tips: &["nondeterministic_output"],
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "shutdown",
+        run: shutdown,
+        arity: -1,
+        flags: ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY,
+        group: "server",
+        complexity: "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+        summary: "Ends the server.",
+        arguments: &[one_of(
+            "abort-selector",
+            &[
+                block(
+                    "save-selector-block",
+                    &[
+                        one_of("save-selector", &[word("nosave", "NOSAVE"), word("save", "SAVE")]).optional(),
+                        word("now", "NOW").optional().since("7.0.0"),
+                        word("force", "FORCE").optional().since("7.0.0"),
+                    ],
+                ),
+                word("abort", "ABORT").since("7.0.0"),
+            ],
+        )
+        .optional()],
+        history: &[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")],
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "lolwut",
+        run: lolwut,
+        arity: -1,
+        flags: READONLY | FAST,
+        since: "5.0.0",
+        group: "server",
+        summary: "Draws the server's emblem.",
+        arguments: &[integer("version").after("VERSION").optional()],
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "role",
+        run: role,
+        arity: 1,
+        flags: NOSCRIPT | LOADING | STALE | FAST,
+        acl: acl::ADMIN | acl::DANGEROUS,
+        since: "2.8.12",
+        group: "server",
+        complexity: "O(1)",
+        summary: "Answers what part the server plays in replication.",
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "lastsave",
+        run: lastsave,
+        arity: 1,
+        flags: LOADING | STALE | FAST,
+        acl: acl::ADMIN | acl::DANGEROUS,
+        group: "server",
+        complexity: "O(1)",
+        summary: "Answers when the data set was last saved.",
+        tips: &["nondeterministic_output"],
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "module",
+        arity: -2,
+        since: "4.0.0",
+        group: "server",
+        complexity: "Depends on subcommand",
+        summary: "Commands about modules, of which there are none.",
+        subcommands: &[
+            Command {
+                name: "list",
+                run: list,
+                arity: 2,
+                flags: ADMIN | NOSCRIPT,
+                since: "4.0.0",
+                group: "server",
+                complexity: "O(N) where N is the number of loaded modules",
+                summary: "Answers the loaded modules.",
+                tips: &["nondeterministic_output_order"],
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "help",
+                run: help,
+                arity: 2,
+                flags: LOADING | STALE,
+                since: "5.0.0",
+                group: "server",
+                complexity: "O(1)",
+                summary: "Explains the subcommands.",
+                ..Command::DEFAULT
+            },
+        ],
+        ..Command::DEFAULT
+    },
+];
+
+fn time(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    exec.reply.put().array(2);
+    exec.reply.put().bulk_str(itoa::Buffer::new().format(now.as_secs()));
+    exec.reply.put().bulk_str(itoa::Buffer::new().format(now.subsec_micros()));
+    Ok(())
+}
+
+/// What SHUTDOWN was asked.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Shutdown {
+    save: bool,
+    nosave: bool,
+    /// NOW and FORCE: there are no replicas to wait for and no saving that could fail.
+    hurry: bool,
+    abort: bool,
+}
+
+impl Shutdown {
+    fn parse(args: &Args<'_>) -> Result<Shutdown, ReplyError> {
+        let mut asked = Shutdown::default();
+        for i in 1..args.len() {
+            let flag = match () {
+                () if args.is(i, "save") => &mut asked.save,
+                () if args.is(i, "nosave") => &mut asked.nosave,
+                () if args.is(i, "now") || args.is(i, "force") => &mut asked.hurry,
+                () if args.is(i, "abort") => &mut asked.abort,
+                () => return Err(SYNTAX),
+            };
+            *flag = true;
+        }
+        let others = asked.save || asked.nosave || asked.hurry;
+        if asked.abort && others || asked.save && asked.nosave {
+            return Err(SYNTAX);
+        }
+        Ok(asked)
+    }
+}
+
+/// Ends the server. There is no reply: the connection is closed with all others.
+fn shutdown(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let asked = Shutdown::parse(args)?;
+    if asked.abort {
+        return Err("ERR No shutdown in progress.".into());
+    }
+    if asked.save {
+        return Err("ERR this version writes no snapshot: SHUTDOWN NOSAVE ends the server without one".into());
+    }
+    crate::warning!("User requested shutdown...");
+    exec.shared.stop();
+    Err(Stop::Wait)
+}
+
+fn role(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    let offset = exec.shared.log.end();
+    let mut reply = exec.reply.put();
+    reply.array(3);
+    reply.bulk_str("master");
+    reply.integer(i64::try_from(offset).unwrap_or(i64::MAX));
+    reply.array(0);
+    Ok(())
+}
+
+/// Nothing was saved: the start counts, as in a Redis that has just started.
+fn lastsave(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    let started_s = exec.shared.identity.started_ms / 1000;
+    exec.reply.put().integer(started_s);
+    Ok(())
+}
+
+/// A gimmal: two rings that pass through each other.
+const EMBLEM: &str = r"
+        .-''''-.   .-''''-.
+      .'  .--.  '.'  .--.  '.
+     /  .'    './  .'    '.  \
+    |  |      | |  | |      |  |
+    |  |      | |  | |      |  |
+     \  '.    .'\  '.    .'  /
+      '.  '--'  .'.  '--'  .'
+        '-....-'   '-....-'
+";
+
+fn lolwut(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    if args.len() > 1 && args.is(1, "version") && args.len() > 2 {
+        args.int(2)?;
+    }
+    let text = format!("{EMBLEM}\nGimmal {VERSION}. Redis ver. {REDIS_VERSION}\n");
+    exec.reply.put().verbatim(b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn list(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    exec.reply.put().array(0);
+    Ok(())
+}
+
+fn help(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    help_lines(exec, "MODULE", &["LIST", "    The loaded modules: there are none, and none can be loaded."])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Detached;
+    use gimmal_resp::Span;
+
+    fn parse(line: &str) -> Result<Shutdown, ReplyError> {
+        let words: Vec<Detached> = line.split(' ').map(|word| Detached::Bytes(word.as_bytes().to_vec())).collect();
+        let spans: Vec<Span> = (0..).zip(&words).map(|(i, _)| Span { start: Span::DETACHED, len: i }).collect();
+        Shutdown::parse(&Args::new(&[], &spans, &words))
+    }
+
+    #[test]
+    fn shutdown_takes_words_that_go_together() {
+        assert_eq!(parse("shutdown"), Ok(Shutdown::default()));
+        assert_eq!(
+            parse("shutdown NoSave now force"),
+            Ok(Shutdown { nosave: true, hurry: true, ..Shutdown::default() })
+        );
+        for bad in ["shutdown save nosave", "shutdown abort now", "shutdown abort save", "shutdown later"] {
+            assert_eq!(parse(bad), Err(SYNTAX), "{bad}");
+        }
+    }
+}
