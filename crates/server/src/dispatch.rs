@@ -19,7 +19,7 @@ pub fn lookup<'t>(commands: &'t crate::command::Table, args: &Args<'_>, last: Op
 /// Runs one command: its reply, or the reason why there is none yet, is what comes back.
 #[inline]
 pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) -> Outcome {
-    let Some(mut entry) = found else { return Err(unknown(args)) };
+    let Some(mut entry) = found else { return unknown(exec, args) };
     if !entry.subcommands.is_empty() && args.len() > 1 {
         match entry.subcommand(args.at(1)) {
             Some(sub) => entry = sub,
@@ -106,7 +106,18 @@ pub fn echoed(word: &[u8]) -> Cow<'_, str> {
 }
 
 #[cold]
-fn unknown(args: &Args<'_>) -> Stop {
+fn unknown(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    if args.rope(0).is_none() && (args.is(0, "post") || args.is(0, "host:")) {
+        crate::warning!(
+            "Possible SECURITY ATTACK detected. {} sends POST or Host: commands, as a browser would that was tricked into \
+             talking to this server. Connection closed.",
+            exec.session.address()
+        );
+        // Not even the replies so far are sent: their reader is no client.
+        exec.reply.output().clear();
+        exec.session.close_after_reply = true;
+        return Ok(());
+    }
     let mut text = format!("ERR unknown command '{}', with args beginning with: ", echoed(args.at(0)));
     let named = text.len();
     for i in 1..args.len() {
@@ -120,7 +131,7 @@ fn unknown(args: &Args<'_>) -> Stop {
         };
         text += &format!("'{}' ", String::from_utf8_lossy(&word[..word.len().min(left)]));
     }
-    text.into()
+    Err(text.into())
 }
 
 #[cold]

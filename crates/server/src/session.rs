@@ -115,7 +115,7 @@ impl Session {
         match &self.peer {
             Peer::Tcp(peer, _) => peer.to_string(),
             Peer::Unix => "/unixsocket:0".into(),
-            Peer::Sim => "sim:0".into(),
+            Peer::Sim => "127.0.0.1:0".into(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Session {
         match &self.peer {
             Peer::Tcp(_, local) => local.to_string(),
             Peer::Unix => "/unixsocket:0".into(),
-            Peer::Sim => "sim:0".into(),
+            Peer::Sim => "127.0.0.1:0".into(),
         }
     }
 }
