@@ -38,7 +38,11 @@ pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) 
         })?;
     }
     exec.session.last_command = u32::try_from(entry.id).unwrap_or(u32::MAX);
-    match (entry.command.run)(exec, args) {
+    let outcome = match exec.local.tracks_cpu {
+        false => (entry.command.run)(exec, args),
+        true => measured(exec, |exec| (entry.command.run)(exec, args)),
+    };
+    match outcome {
         Ok(()) => {
             ran(exec, entry, args);
             Ok(())
@@ -47,12 +51,27 @@ pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) 
     }
 }
 
+/// Runs a command, or a slice of one, and remembers the processor time that it took, if that is the most so far.
+#[cold]
+pub fn measured<T>(exec: &mut Exec<'_>, run: impl FnOnce(&mut Exec<'_>) -> T) -> T {
+    let before = crate::os::thread_cpu();
+    let outcome = run(exec);
+    let took_us = (crate::os::thread_cpu() - before).as_micros();
+    let took_us = u64::try_from(took_us).unwrap_or(u64::MAX);
+    let stats = &exec.local.stats;
+    if let Ok(id) = usize::try_from(exec.session.last_command) {
+        stats.command(id).cpu_max_us.raise(took_us);
+    }
+    stats.command_cpu_max_us.raise(took_us);
+    outcome
+}
+
 /// Records what a command took.
 #[inline]
 fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) {
     let nanos = exec.local.lap_ns();
     let stats = &exec.local.stats;
-    stats.command(entry.id).ran(nanos);
+    stats.command(entry.id).ran(nanos, exec.local.tracks_latency);
     stats.commands.add(1);
     exec.session.commands += 1;
     if i64::try_from(nanos / 1000).unwrap_or(i64::MAX) >= exec.local.slower_than_us {

@@ -422,7 +422,10 @@ impl State {
             depends_on: *depends_on,
             hint: None,
         };
-        let done = continuation.step(&mut exec);
+        let done = match exec.local.tracks_cpu {
+            false => continuation.step(&mut exec),
+            true => dispatch::measured(&mut exec, |exec| continuation.step(exec)),
+        };
         *depends_on = exec.depends_on;
         match done {
             Ok(true) => self.quiet(c, &Ok(())),

@@ -200,12 +200,14 @@ impl WorkerStats {
 }
 
 impl CommandStats {
-    /// Records one run.
+    /// Records one run; its duration in the histogram only if `keep_duration`.
     #[inline]
-    pub fn ran(&self, nanos: u64) {
+    pub fn ran(&self, nanos: u64, keep_duration: bool) {
         self.calls.add(1);
         self.nanos.add(nanos);
-        self.histogram.get_or_init(Histogram::new).record(nanos);
+        if keep_duration {
+            self.histogram.get_or_init(Histogram::new).record(nanos);
+        }
     }
 
     /// Adds this command's durations to `sums`, one per bucket.
@@ -262,8 +264,9 @@ mod tests {
     #[test]
     fn durations_sum_over_workers() {
         let stats = [CommandStats::default(), CommandStats::default()];
-        stats[0].ran(1000);
-        stats[1].ran(1000);
+        stats[0].ran(1000, true);
+        stats[1].ran(1000, true);
+        stats[1].ran(1000, false);
         let mut sums = Vec::new();
         stats.iter().for_each(|s| s.add_durations(&mut sums));
         assert_eq!(sums[bucket_of(1000)], 2);

@@ -96,6 +96,10 @@ pub struct Local {
     pub slower_than_us: i64,
     /// Length of the slow log.
     pub slowlog_max_len: usize,
+    /// Durations of commands are kept in histograms.
+    pub tracks_latency: bool,
+    /// The processor time of every command is measured.
+    pub tracks_cpu: bool,
     /// The gate is closed for the command that runs: its locks cannot fail.
     pub exclusive: bool,
     /// The connection whose command runs.
@@ -132,6 +136,8 @@ impl<E: Engine> Worker<E> {
             gates: 0,
             slower_than_us: -1,
             slowlog_max_len: 0,
+            tracks_latency: true,
+            tracks_cpu: false,
             exclusive: false,
             conn: ConnId { index: 0, generation: 0 },
             random: Random::seeded(),
@@ -466,6 +472,8 @@ impl Local {
     fn adopt(&mut self, config: Arc<Config>) {
         self.slower_than_us = config.slowlog_log_slower_than();
         self.slowlog_max_len = config.slowlog_max_len();
+        self.tracks_latency = config.latency_tracking();
+        self.tracks_cpu = config.command_cpu_tracking();
         self.config = config;
     }
 

@@ -203,6 +203,8 @@ plain! {
     latency_monitor_threshold: number "latency-monitor-threshold";
     /// Keep histograms of command times.
     latency_tracking: flag "latency-tracking";
+    /// Measure the processor time of every command.
+    command_cpu_tracking: flag "command-cpu-tracking";
     /// Milliseconds after which a script is slow.
     busy_reply_threshold: number "busy-reply-threshold";
     /// Keys remembered for caching clients; 0 for no limit.

@@ -20,6 +20,6 @@ pub const DIRECTIVES: &[Directive] = &[
     number("acllog-max-len", 128, bound::LONG, "Refusals that ACL LOG remembers.").not_yet(),
     choice("acl-pubsub-default", 0, &[("allchannels", 1), ("resetchannels", 0)], "Channels a new user may use: all or none.").not_yet(),
     choice("enable-protected-configs", Guarded::No as u8, Guarded::WORDS, "Who may change dir and dbfilename with CONFIG SET: nobody, everybody, or clients on this host.").at_start(),
-    choice("enable-debug-command", Guarded::No as u8, Guarded::WORDS, "Who may use DEBUG.").at_start().not_yet(),
+    choice("enable-debug-command", Guarded::No as u8, Guarded::WORDS, "Who may use DEBUG.").at_start(),
     choice("enable-module-command", Guarded::No as u8, Guarded::WORDS, "Who may use MODULE.").at_start().ignored("there are no modules"),
 ];

@@ -8,8 +8,9 @@ pub const DIRECTIVES: &[Directive] = &[
     number("slowlog-log-slower-than", 10_000, (-1, i64::MAX), "Microseconds from which a command is in the slow log; 0 for all, -1 for none."),
     number("slowlog-max-len", 128, bound::LONG, "Commands the slow log remembers."),
     number("latency-monitor-threshold", 0, bound::LONG, "Milliseconds from which LATENCY remembers an event; 0 for none.").not_yet(),
-    flag("latency-tracking", true, "Keep a histogram of times per command.").not_yet(),
-    list("latency-tracking-info-percentiles", "50 99 99.9", Form::Percentiles, "Percentiles of it that INFO shows.").not_yet(),
+    flag("latency-tracking", true, "Keep a histogram of times per command."),
+    list("latency-tracking-info-percentiles", "50 99 99.9", Form::Percentiles, "Percentiles of it that INFO shows."),
+    flag("command-cpu-tracking", false, "Measure the processor time of every command, and show the most that one took.").gimmal(),
     list("notify-keyspace-events", "", Form::Events, "Events published on changes of keys: K and E choose the channels, g $ l s h z x e t d n m or A the classes.").not_yet(),
     number("busy-reply-threshold", 5000, bound::LONG, "Milliseconds after which a script is called slow and others get -BUSY.").alias(&["lua-time-limit"]).not_yet(),
 ];
