@@ -53,6 +53,8 @@ pub struct Session {
     pub library: Option<Box<(String, String)>>,
     /// When it connected, in ms.
     pub created_ms: i64,
+    /// Since when it has to authenticate, if it has not, in ms.
+    pub stranger_since_ms: i64,
     /// When it last sent a command, in ms.
     pub active_ms: i64,
     /// Statistics index of its last command, for CLIENT LIST.
@@ -81,6 +83,7 @@ impl Session {
             name: None,
             library: None,
             created_ms: now_ms,
+            stranger_since_ms: now_ms,
             active_ms: now_ms,
             last_command: u32::MAX,
             received_bytes: 0,
@@ -90,10 +93,11 @@ impl Session {
     }
 
     /// What RESET puts back.
-    pub fn reset(&mut self, authenticated: bool) {
+    pub fn reset(&mut self, authenticated: bool, now_ms: i64) {
         self.db = 0;
         self.resp3 = false;
         self.authenticated = authenticated;
+        self.stranger_since_ms = now_ms;
         self.touches = true;
         self.no_evict = false;
         self.reply_mode = ReplyMode::On;

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 pub struct Ticker {
     last: Option<Instant>,
     shard: usize,
-    resume: u64,
     connection: usize,
     query_bytes: u64,
     output_bytes: u64,
@@ -87,10 +86,13 @@ fn expire(state: &mut State, started: Instant) {
     for _ in 0..if volatile.is_empty() { 0 } else { mine } {
         let shard = state.ticker.shard * workers + me;
         state.ticker.shard = (state.ticker.shard + 1) % mine;
-        if shard >= keyspace.shards() {
+        let id = u32::try_from(shard).expect("at most 16384");
+        // A look without the lock: most shards have nothing due.
+        let is_due = |db: &usize| keyspace.deadline_ms(&batch, *db, id) < state.local.now_ms;
+        if shard >= keyspace.shards() || !volatile.iter().any(is_due) {
             continue;
         }
-        let Some(mut shard) = keyspace.try_lock(&batch, u32::try_from(shard).expect("at most 16384")) else { continue };
+        let Some(mut shard) = keyspace.try_lock(&batch, id) else { continue };
         let now_ms = state.local.now_ms.max(shard.state().last_now_ms);
         shard.state().last_now_ms = now_ms;
         for &db in &volatile {
@@ -98,11 +100,7 @@ fn expire(state: &mut State, started: Instant) {
                 continue;
             }
             let mut expired = Vec::new();
-            let mut resume = state.ticker.resume;
-            shard.table(db).expired_slice(now_ms, EXPIRE_KEYS, &mut resume, &mut |key, hash| {
-                expired.push((key.to_vec(), hash));
-            });
-            state.ticker.resume = resume;
+            shard.table(db).expire_some(now_ms, EXPIRE_KEYS, &mut |key, hash| expired.push((key.to_vec(), hash)));
             state.local.stats.expired_keys.add(expired.len() as u64);
             for (key, hash) in expired {
                 if state.local.log_active {
@@ -122,6 +120,7 @@ fn expire(state: &mut State, started: Instant) {
 /// Looks at a tenth of the connections, so at each about once a second, and adds up what they hold, for INFO.
 fn time_limits(state: &mut State) {
     let slots = state.connections.slots();
+    let has_password = !state.local.config.requirepass().is_empty();
     let timeout_ms = state.local.config.timeout().saturating_mul(1000);
     let now = state.local.now_ms;
     for _ in 0..(slots / 10 + 1).min(slots) {
@@ -137,7 +136,9 @@ fn time_limits(state: &mut State) {
         let idle_ms = now - c.session.active_ms;
         let over = match c.state {
             Doing::Lingering => now - c.since_ms > LINGER_MS,
-            Doing::Open if !c.session.authenticated => now - c.session.created_ms > AUTHENTICATE_MS,
+            Doing::Open if has_password && !c.session.authenticated => {
+                now - c.session.stranger_since_ms > AUTHENTICATE_MS
+            }
             Doing::Open => timeout_ms > 0 && idle_ms > timeout_ms && c.sending == 0,
             _ => false,
         };

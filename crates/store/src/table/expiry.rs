@@ -15,6 +15,14 @@ use crate::hash::Hash;
 use crate::segment::Segment;
 
 impl Table {
+    /// Goes on with the table's own pass over its segments, as [`Table::expired_slice`], which remembers where it stands: for whoever
+    /// walks many tables in turn. True when a pass is complete.
+    pub fn expire_some(&mut self, now_ms: i64, max_visited: usize, f: &mut dyn FnMut(&[u8], Hash)) -> bool {
+        let mut resume = u64::from(self.pass_position);
+        self.expired_slice(now_ms, max_visited, &mut resume, f);
+        resume == 0
+    }
+
     /// Removes keys whose time of expiry is before `now_ms` (as in Redis, a key is still there at that very ms), calling `f` with each before it goes. Returns how many were removed.
     ///
     /// `resume` is 0 to begin a pass and is where the next call goes on; 0 again when the pass is complete. `max_visited` bounds

@@ -460,6 +460,29 @@ fn a_foreign_resume_position_does_not_hide_due_keys() {
     assert_eq!(table.len(), 0);
 }
 
+/// One position for all tables once stood for the passes of a thousand of them: whoever took over another's position skipped
+/// what lies before it, and never learnt its table's next deadline.
+#[test]
+fn tables_that_are_expired_in_turn_each_keep_their_place() {
+    let mut tables = [1, 2, 3].map(|seed| StandaloneTable::new((seed, 1), 0));
+    for table in &mut tables {
+        for number in 0..3000_i64 {
+            assert!(insert(table, &number.to_le_bytes(), Some(if number % 2 == 0 { 10 } else { 5000 })));
+        }
+    }
+    let mut open = [true; 3];
+    for _ in 0..200 {
+        for (table, open) in tables.iter_mut().zip(&mut open) {
+            *open &= !table.expire_some(20, 64, &mut |_, _| {});
+        }
+    }
+    assert_eq!(open, [false; 3], "a pass does not end");
+    for table in &tables {
+        assert_eq!((table.len(), table.deadline_ms()), (1500, 5000));
+        check_invariants(table);
+    }
+}
+
 #[test]
 fn random_entries_are_spread_over_the_table() {
     assert!(filled(0).random(1).is_none());
