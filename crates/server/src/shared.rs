@@ -156,10 +156,10 @@ impl Settings {
 }
 
 impl Pause {
-    /// Pauses until `until_ms`; a pause under way is only ever made longer and stricter, as in Redis.
-    pub fn begin(&self, until_ms: i64, all: bool) {
-        let running = self.until_ms.load(Relaxed) > 0;
-        self.all.store(all || running && self.all.load(Relaxed), Relaxed);
+    /// Pauses from `now_ms` until `until_ms`; a pause under way is only ever made longer and stricter, as in Redis.
+    pub fn begin(&self, now_ms: i64, until_ms: i64, all: bool) {
+        let was_all = self.at(now_ms) == Some(true);
+        self.all.store(all || was_all, Relaxed);
         self.until_ms.fetch_max(until_ms, Release);
     }
 
@@ -205,5 +205,24 @@ impl Lifecycle {
     #[inline]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_made_longer_and_stricter_while_it_lasts() {
+        let pause = Pause::default();
+        pause.begin(0, 100, true);
+        pause.begin(50, 80, false);
+        assert_eq!((pause.at(99), pause.at(100)), (Some(true), None));
+        pause.begin(100, 200, false);
+        assert_eq!(pause.at(150), Some(false), "a pause that was over has made the next one stricter");
+        pause.begin(150, 160, true);
+        assert_eq!((pause.at(199), pause.until_ms()), (Some(true), 200));
+        pause.end();
+        assert_eq!(pause.at(0), None);
     }
 }

@@ -16,7 +16,7 @@ pub fn pause(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let until_ms = deadline(args, 2, exec.now_ms())?;
     // No other worker is in a batch that began before the pause: after our reply nothing slips through.
     let closed = exec.exclusive()?;
-    exec.shared.pause.begin(until_ms, all);
+    exec.shared.pause.begin(exec.now_ms(), until_ms, all);
     drop(closed);
     exec.local.gates |= match exec.shared.pause.at(exec.now_ms()) {
         Some(true) => gate::PAUSED_ALL,
