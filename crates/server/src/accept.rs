@@ -85,8 +85,8 @@ pub fn accepted(state: &mut State, listener: ListenerId, socket: Socket) {
         adopt(state, socket, peer);
     } else {
         // Counted at once, so that a burst is spread; the owner sets the exact number.
-        shared.mail[least].post(Message::Adopt(socket, peer));
         shared.stats[least].connections.add(1);
+        shared.mail[least].post(Message::Adopt(socket, peer));
     }
 }
 

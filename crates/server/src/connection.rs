@@ -73,6 +73,8 @@ pub struct Marks {
     pub paused: bool,
     /// The peer has closed its side.
     pub ended: bool,
+    /// In the worker's list of connections that wait for the log or for the end of a pause.
+    pub holding: bool,
 }
 
 /// A command that could not run, or not to its end.

@@ -184,6 +184,10 @@ impl<'a> Exec<'a> {
             self.enter_shard(&mut shard);
             shards.push(shard);
         }
+        // The command's time is the latest of all: none of its shards may go back behind it.
+        for shard in &mut shards {
+            shard.state().last_now_ms = self.local.now_ms;
+        }
         let mut many = Vec::with_capacity(hashed.len());
         for (hash, db, key) in hashed {
             let at = ids.binary_search(&keyspace.shard_of(hash)).expect("every key's shard was locked");

@@ -185,6 +185,8 @@ impl State {
                 }
                 Found::Broken(error) => {
                     self.protocol_error(c, &error);
+                    // Behind replies that are held.
+                    self.hold(id, c, 0);
                     break buffer.len();
                 }
             }
@@ -371,7 +373,7 @@ impl State {
                 c.state = Doing::Aside;
                 match matches!(stop, Stop::Park) {
                     true => self.mark(id, c, true),
-                    false => self.holding.push(id),
+                    false => self.wait_for_release(id, c),
                 }
             }
             Stop::Continue(continuation) => {
@@ -427,6 +429,8 @@ impl State {
             true => dispatch::measured(&mut exec, |exec| continuation.step(exec)),
         };
         *depends_on = exec.depends_on;
+        // Not the next command's time.
+        self.local.lap_ns();
         match done {
             Ok(true) => self.quiet(c, &Ok(())),
             Ok(false) | Err(Stop::Park) => self.stopped(id, c, Stop::Continue(continuation), &Args::new(&[], &[], &[])),
@@ -458,7 +462,7 @@ impl State {
                 c.state = Doing::Aside;
                 match matches!(stop, Stop::Park) {
                     true => self.mark(id, c, true),
-                    false => self.holding.push(id),
+                    false => self.wait_for_release(id, c),
                 }
                 c.aside = Some(Box::new(Aside::Parked(parked)));
             }
@@ -469,7 +473,8 @@ impl State {
     /// Holds back the replies of a batch that shows writes which are not released yet, and all after them.
     #[inline]
     fn hold(&mut self, id: ConnId, c: &mut Connection, depends_on: Lsn) {
-        if !self.local.log_active || depends_on <= self.local.released && c.held.is_empty() {
+        // While any reply is held all later ones are, also once the log has been switched off.
+        if c.held.is_empty() && (!self.local.log_active || depends_on <= self.local.released) {
             return;
         }
         // What the slices so far have seen, the reply will show.
@@ -481,10 +486,16 @@ impl State {
         }
         let output = std::mem::take(&mut c.output);
         c.held_bytes += output.len();
-        if c.held.is_empty() {
+        self.wait_for_release(id, c);
+        c.held.push_back((depends_on, output));
+    }
+
+    /// Lists a connection, once, among those that [`State::release_held`] looks at.
+    fn wait_for_release(&mut self, id: ConnId, c: &mut Connection) {
+        if !c.marks.holding {
+            c.marks.holding = true;
             self.holding.push(id);
         }
-        c.held.push_back((depends_on, output));
     }
 
     /// Lets go of replies whose writes were released, and of commands whose pause is over.
@@ -498,6 +509,7 @@ impl State {
         for id in std::mem::take(&mut self.holding) {
             let Some(mut connection) = self.connections.lift(id) else { continue };
             let c = &mut *connection;
+            c.marks.holding = false;
             while c.held.front().is_some_and(|(lsn, _)| *lsn <= released) {
                 let (_, output) = c.held.pop_front().expect("there is a front");
                 c.held_bytes -= output.len();
@@ -511,7 +523,7 @@ impl State {
                 self.mark(id, c, true);
             }
             if !c.held.is_empty() || waits && paused {
-                self.holding.push(id);
+                self.wait_for_release(id, c);
             }
             self.after_commands(id, c);
             self.connections.put_back(id, connection);
@@ -589,6 +601,7 @@ impl State {
             crate::warning!("Client {line} closed: it is over its output buffer limits.");
             self.local.stats.output_limit_closes.add(1);
             self.begin_close(id, c);
+            return;
         }
         let query_limit = match c.session.authenticated {
             true => self.local.config.client_query_buffer_limit(),
@@ -611,7 +624,8 @@ impl State {
     /// Everything was said: shut our side, and let the peer close its own, so that it reads the last reply.
     fn finish(&mut self, id: ConnId, c: &mut Connection) {
         if c.marks.ended {
-            if !c.marks.ready && !matches!(c.state, Doing::Aside | Doing::Closing) {
+            // Who waits for a message has something to be said still; what it sent behind that is run then.
+            if !c.marks.ready && !matches!(c.state, Doing::Aside | Doing::Waiting | Doing::Closing) {
                 self.begin_close(id, c);
             }
         } else {
@@ -675,7 +689,7 @@ impl State {
 
     /// A paused command waits in `holding`, not in `ready`.
     fn is_held(&self, c: &Connection) -> bool {
-        matches!(c.aside.as_deref(), Some(Aside::Parked(_))) && self.local.gates != 0
+        matches!(c.aside.as_deref(), Some(Aside::Parked(_))) && c.marks.holding
     }
 
     /// A reply that came by message; the connection goes on with its next command.

@@ -375,6 +375,9 @@ impl State {
     }
 
     fn read_mail(&mut self) {
+        // Outside of the gate the configuration may have changed since the pass began; a client that arrives is let in, or
+        // asked for a password, by the one in force.
+        self.local.look_at(&self.shared.settings);
         while let Some(message) = self.shared.mail[self.local.id].take() {
             match message {
                 Message::Adopt(socket, peer) => accept::adopt(self, socket, peer),
@@ -399,10 +402,14 @@ impl State {
     /// A connection that was to move has let go of its socket.
     fn detached(&mut self, id: ConnId, socket: Socket) {
         let Some(mut connection) = self.connections.remove(id) else { return };
-        let Doing::Moving(to) = connection.state else { return };
+        self.local.stats.connections.set(self.connections.len() as u64);
+        let Doing::Moving(to) = connection.state else {
+            // It was closed on its way out, by CLIENT KILL for one: dropping the socket is all that is left to do.
+            self.shared.lifecycle.leave();
+            return;
+        };
         connection.state = Doing::Open;
         connection.marks = Default::default();
-        self.local.stats.connections.set(self.connections.len() as u64);
         self.local.stats.moved.add(1);
         self.shared.mail[to as usize].post(Message::Move(socket, connection));
     }
