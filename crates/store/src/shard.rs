@@ -46,10 +46,19 @@ impl ShardCell {
 }
 
 impl<'k> Shard<'k> {
-    /// Locks the shard by one compare-exchange; `None` if it is locked.
+    /// Locks the shard by one compare-exchange, or by a store while the batch's participant is alone; `None` if it is locked.
+    #[inline]
     pub(crate) fn try_lock(keyspace: &'k Keyspace, batch: &'k Batch<'k>, cell: &'k ShardCell, id: u32) -> Option<Self> {
         let me = u32::try_from(batch.participant() + 1).expect("at most PARTICIPANTS_MAX");
-        cell.context.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let owner = &cell.context.owner;
+        if batch.is_alone() {
+            if owner.load(Ordering::Relaxed) != 0 {
+                return None;
+            }
+            owner.store(me, Ordering::Relaxed);
+        } else {
+            owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        }
         batch.locked().set(batch.locked().get() + 1);
         Some(Self { keyspace, batch, cell, id })
     }

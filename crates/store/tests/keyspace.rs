@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use gimmal_store::{Batch, Bucket, DetachedDatabase, Keyspace, NewValue, Options, Shard, ValueRef};
 
 fn keyspace(shards: usize, databases: usize, participants: usize) -> Keyspace {
-    Keyspace::new(Options { shards, databases, participants, seed: (7, 8) })
+    let keyspace = Keyspace::new(Options { shards, databases, participants, seed: (7, 8) });
+    // Each enters once: the first time of a second one waits for the first to be outside, and here they share a thread.
+    (0..participants).for_each(|participant| drop(keyspace.gate().enter(participant)));
+    keyspace
 }
 
 /// SplitMix64.

@@ -55,14 +55,53 @@ fn a_closer_is_alone() {
                 }
             })
         };
-        let batch = shared.0.enter(1);
-        let exclusive = batch.try_close().expect("nobody else closes");
-        shared.1.exclusive();
-        drop(exclusive);
-        // Inside, but no longer alone.
-        shared.1.shared();
-        drop(batch);
+        // The other one closes the gate too, when it enters for the first time.
+        loop {
+            let batch = shared.0.enter(1);
+            let Some(exclusive) = batch.try_close() else { continue };
+            shared.1.exclusive();
+            drop(exclusive);
+            // Inside, but no longer exclusively.
+            shared.1.shared();
+            break;
+        }
         worker.join().expect("the worker ends");
+    });
+}
+
+/// A lock as a shard's: by a store while alone, else by a compare-exchange.
+fn lock_once(gate: &Gate, owner: &AtomicUsize, place: &Place, participant: usize) {
+    let batch = gate.enter(participant);
+    let locked = if batch.is_alone() {
+        let free = owner.load(Ordering::Relaxed) == 0;
+        if free {
+            owner.store(participant + 1, Ordering::Relaxed);
+        }
+        free
+    } else {
+        owner.compare_exchange(0, participant + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    };
+    if locked {
+        place.exclusive();
+        owner.store(0, Ordering::Release);
+    }
+}
+
+#[test]
+fn locks_exclude_while_a_second_participant_comes() {
+    model(3, || {
+        let shared = Arc::new((Gate::new(2), AtomicUsize::new(0), Place::new()));
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    lock_once(&shared.0, &shared.1, &shared.2, 0);
+                }
+            })
+        };
+        lock_once(&shared.0, &shared.1, &shared.2, 1);
+        lock_once(&shared.0, &shared.1, &shared.2, 1);
+        other.join().expect("the other thread ends");
     });
 }
 
