@@ -1,10 +1,10 @@
-//! The process's allocator: mimalloc, with size classes of 8 bytes below 64 (see `.cargo/config.toml`).
+//! The process's allocator: that of `gimmal_store`, whose layouts are made for it.
 //!
 //! # Safety
 //! Each block calls a function of mimalloc; those that write into memory of ours get pointers to locals of their type.
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: gimmal_store::Allocator = gimmal_store::Allocator;
 
 /// Takes back what other threads freed of this thread's memory, so that it does not pile up while this one allocates
 /// nothing itself.
