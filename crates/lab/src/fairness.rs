@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use lexopt::prelude::*;
 use serde_json::{Value, json};
 
-use crate::host;
+use crate::{host, sys};
 use crate::limit::write_json;
 use crate::load::{self, Shape};
 use crate::probe::{self, probe};
@@ -218,8 +218,10 @@ fn most_memory(server: &ServerProcess, over: &AtomicBool) -> Result<u64> {
     Ok(most)
 }
 
-/// The other client, until it is over; returns how many rounds it finished.
+/// The other client, until it is over; returns how many rounds it finished. It takes the processor only when the probe
+/// does not want it, so that what the probe feels is the server.
 fn disturb(port: u16, scenario: Scenario, scale: &Scale, over: &AtomicBool) -> Result<u64> {
+    sys::step_back()?;
     let round = match scenario {
         Scenario::Alone => return Ok(0),
         Scenario::NeverReads => return never_read(port, over),
@@ -301,7 +303,7 @@ impl Other {
 
     /// Reads until the end of the round. False: it is over.
     fn drain(&mut self, over: &AtomicBool, mut take: impl FnMut(&[u8])) -> Result<bool> {
-        let mut chunk = vec![0; 256 * 1024];
+        let mut chunk = vec![0; WRITE_BYTES];
         let mut tail = Vec::new();
         while !over.load(Relaxed) {
             let count = match self.stream.read(&mut chunk) {
@@ -321,10 +323,13 @@ impl Other {
     }
 }
 
+/// Bytes of one write: a longer one would keep the processor in the kernel, where the probe cannot have it.
+const WRITE_BYTES: usize = 64 * 1024;
+
 /// Writes everything, unless it is over before.
 fn send(mut stream: &TcpStream, mut bytes: &[u8], over: &AtomicBool) -> Result<()> {
     while !bytes.is_empty() && !over.load(Relaxed) {
-        match stream.write(bytes) {
+        match stream.write(&bytes[..bytes.len().min(WRITE_BYTES)]) {
             Ok(count) => bytes = &bytes[count..],
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(error) => return Err(error).context("write"),

@@ -262,7 +262,11 @@ impl SimSocket {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let count = incoming.bytes.len().min(most);
-            Ok(incoming.bytes.drain(..count).collect::<Vec<u8>>())
+            let (front, back) = incoming.bytes.as_slices();
+            let from_front = count.min(front.len());
+            let bytes = [&front[..from_front], &back[..count - from_front]].concat();
+            incoming.bytes.drain(..count);
+            Ok(bytes)
         };
         let result = self.on_link(read).unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()));
         if result.is_ok() {
