@@ -40,7 +40,7 @@ fn replay(target: &str, run: fn(&[u8])) {
         let input = random.input(&corpus);
         check(&input, run, &format!("random input {number}"));
     }
-    println!("{target}: {} kept inputs and {inputs} random ones", kept.len());
+    eprintln!("{target}: {} kept inputs and {inputs} random ones", kept.len());
 }
 
 fn check(input: &[u8], run: fn(&[u8]), name: &str) {

@@ -14,12 +14,12 @@ use anyhow::{Context, Result, ensure};
 use lexopt::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{host, sys};
 use crate::limit::write_json;
 use crate::load::{self, Shape};
 use crate::probe::{self, probe};
 use crate::process::{ServerProcess, ServerSpec};
 use crate::template::Template;
+use crate::{host, sys};
 
 /// Runs every scenario, each on a server started anew, prints a line for each and writes the record.
 pub fn run(settings: &Settings) -> Result<()> {

@@ -21,7 +21,7 @@ fn feel(scenario: Scenario) -> Option<Felt> {
     let server = Running::start("--workers 2");
     let felt = measure(server.process(), scenario, &SCALE).expect("every request of the probe is answered");
     match &felt {
-        Some(felt) => println!("{}", felt.line()),
+        Some(felt) => eprintln!("{}", felt.line()),
         None => eprintln!("not run: {}: the server has no KEYS", scenario.title()),
     }
     felt

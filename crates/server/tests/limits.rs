@@ -37,7 +37,7 @@ fn a_client_that_does_not_read_is_paused_and_loses_nothing() {
         client.send(&b"*2\r\n$3\r\nGET\r\n$1\r\nv\r\n".repeat(REPLIES));
         std::thread::sleep(Duration::from_millis(300));
         let held = server.rss_mib().saturating_sub(before);
-        println!("{engine}: {held} MiB held of {} MiB asked for", REPLIES * 100_000 / MIB);
+        eprintln!("{engine}: {held} MiB held of {} MiB asked for", REPLIES * 100_000 / MIB);
         assert!(held < 32, "{held} MiB are buffered for a client that does not read");
         for _ in 0..REPLIES {
             assert_eq!(client.reply().as_bytes().map(<[u8]>::len), Some(100_000));
@@ -185,7 +185,7 @@ fn before_authentication_little_is_kept_for_a_client_that_does_not_read() {
     }
     std::thread::sleep(Duration::from_millis(500));
     let held = server.rss_mib().saturating_sub(before);
-    println!("{held} MiB for {CLIENTS} clients that have not authenticated");
+    eprintln!("{held} MiB for {CLIENTS} clients that have not authenticated");
     assert!(held < 24, "{held} MiB for {CLIENTS} clients that have not authenticated");
 }
 
@@ -202,7 +202,7 @@ fn who_does_not_authenticate_in_ten_seconds_is_closed() {
     assert!(!silent.is_closed_within(Duration::from_millis(100)), "closed before its time");
     assert!(silent.is_closed_within(Duration::from_secs(5)), "the silent client is still there");
     assert!(trickling.is_closed_within(Duration::from_secs(5)), "the trickling client is still there");
-    println!("closed within {:?}", started.elapsed());
+    eprintln!("closed within {:?}", started.elapsed());
     assert_eq!(known.ask("PING"), Reply::Simple("PONG".into()));
 }
 
@@ -296,7 +296,7 @@ fn large_values_pass_with_few_copies() {
         let stored = server.rss_mib() - before;
         assert!(client.call(&[b"GET", b"k"]).as_bytes() == Some(&value[..]), "the value is another one");
         let sent = server.peak_rss_mib() - before;
-        println!("{engine}: a value of 64 MiB: {stored} MiB when stored, at most {sent} MiB when it was sent");
+        eprintln!("{engine}: a value of 64 MiB: {stored} MiB when stored, at most {sent} MiB when it was sent");
         assert!(stored < 64 + 24, "{stored} MiB for 64 MiB");
         assert!(sent < 64 + 32, "{sent} MiB for 64 MiB");
         assert_eq!(client.call(&[b"SET", b"k", b""]), ok());
@@ -361,7 +361,7 @@ fn declared_lengths_allocate_nothing() {
     assert_eq!(server.connect().ask("PING"), Reply::Simple("PONG".into()));
     std::thread::sleep(Duration::from_millis(200));
     let grown = server.rss_mib().saturating_sub(before);
-    println!("{grown} MiB for {CLIENTS} values of 2 GiB and as many commands of 2^31 arguments, all declared only");
+    eprintln!("{grown} MiB for {CLIENTS} values of 2 GiB and as many commands of 2^31 arguments, all declared only");
     assert!(grown < 40, "{grown} MiB for declared lengths");
 }
 
@@ -387,7 +387,7 @@ fn ten_thousand_half_sent_commands_cost_little_and_can_be_finished() {
     });
     let slowest = slowest.max().expect("a hundred");
     let grown = server.rss_mib().saturating_sub(before);
-    println!(
+    eprintln!(
         "{CLIENTS} half-sent commands: {grown} MiB, {} bytes each; slowest PING {slowest:?}",
         grown * 1024 * 1024 / CLIENTS
     );
