@@ -73,13 +73,18 @@ impl Shared {
         let counts =
             [count(|s| s.commands.value()), count(|s| s.received_bytes.value()), count(|s| s.sent_bytes.value())];
         self.rates.look(now, counts);
-        self.rates.peak(self.used_bytes(batch));
+        self.rates.peak(self.used_bytes(self.dataset_bytes(batch)));
     }
 
-    /// Bytes in use: what the process had before any data, the data, and what waits for clients and for the log.
-    pub fn used_bytes(&self, batch: &Batch<'_>) -> u64 {
+    /// Bytes of the data. Each call sums anew, and other workers write meanwhile: what is compared comes of one call.
+    pub fn dataset_bytes(&self, batch: &Batch<'_>) -> u64 {
+        self.keyspace.memory_bytes(batch) as u64
+    }
+
+    /// Bytes in use: what the process had before any data, these of the data, and what waits for clients and for the log.
+    pub fn used_bytes(&self, dataset_bytes: u64) -> u64 {
         let waiting = self.sum(|s| s.query_bytes.value() + s.output_bytes.value());
-        self.identity.startup_bytes + self.keyspace.memory_bytes(batch) as u64 + waiting + self.log.pending()
+        self.identity.startup_bytes + dataset_bytes + waiting + self.log.pending()
     }
 }
 

@@ -5,7 +5,7 @@ mod running;
 use gimmal_resp::Reply;
 use running::{PATIENCE, Running, error_text};
 use std::net::Shutdown;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ENGINES: [&str; 2] = ["auto", "epoll"];
 
@@ -58,4 +58,28 @@ fn after_reset_a_client_has_time_to_authenticate() {
     std::thread::sleep(Duration::from_millis(2500));
     assert!(error_text(&client.ask("GET k")).starts_with("NOAUTH"));
     assert_eq!(client.ask("AUTH secret"), ok());
+}
+
+/// INFO summed the bytes of the data twice, and took one sum from the other: a value of some megabytes that another worker
+/// stored in between ended the server.
+#[test]
+fn info_is_asked_while_large_values_come_and_go() {
+    const VALUE: &str = "SETRANGE large 60000000 x\r\nDEL large\r\n";
+    let server = Running::start("--workers 4");
+    let until = Instant::now() + Duration::from_secs(4);
+    std::thread::scope(|scope| {
+        for line in ["INFO memory\r\n", "MEMORY STATS\r\n", "MEMORY DOCTOR\r\n", VALUE, VALUE] {
+            let mut client = server.connect();
+            scope.spawn(move || {
+                let replies = line.matches('\n').count();
+                while Instant::now() < until {
+                    client.send(line.repeat(10).as_bytes());
+                    for _ in 0..10 * replies {
+                        assert!(!client.reply().is_error());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(server.connect().ask("PING"), Reply::Simple("PONG".into()));
 }

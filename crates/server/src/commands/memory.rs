@@ -109,9 +109,9 @@ fn usage(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 fn stats(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     let shared = exec.shared;
-    let used = shared.used_bytes(exec.batch());
+    let dataset = shared.dataset_bytes(exec.batch());
+    let used = shared.used_bytes(dataset);
     let peak = shared.rates.peak(used);
-    let dataset = shared.keyspace.memory_bytes(exec.batch()) as u64;
     let startup = shared.identity.startup_bytes;
     let rss = os::rss_bytes();
     let keys: usize = (0..shared.keyspace.databases()).map(|db| shared.keyspace.len(exec.batch(), db)).sum();
@@ -156,7 +156,7 @@ fn stats(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
 
 fn doctor(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     const LITTLE: u64 = 5 << 20;
-    let used = exec.shared.used_bytes(exec.batch()) - exec.shared.identity.startup_bytes;
+    let used = exec.shared.used_bytes(exec.shared.dataset_bytes(exec.batch())) - exec.shared.identity.startup_bytes;
     let rss = os::rss_bytes();
     let all = used + exec.shared.identity.startup_bytes;
     let mut text = format!("The data and what waits for clients take {}, the process {}.\n", human(used), human(rss));

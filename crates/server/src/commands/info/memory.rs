@@ -12,9 +12,9 @@ pub fn memory(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
     let config = &exec.local.config;
     let rss = os::rss_bytes();
-    let used = shared.used_bytes(exec.batch());
+    let dataset = shared.dataset_bytes(exec.batch());
+    let used = shared.used_bytes(dataset);
     let peak = shared.rates.peak(used);
-    let dataset = shared.keyspace.memory_bytes(exec.batch()) as u64;
     let startup = shared.identity.startup_bytes;
     let percent = |part: u64, whole: u64| format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64);
     both(text, "used_memory", used);
