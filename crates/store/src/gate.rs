@@ -40,8 +40,9 @@ const SEVERAL: usize = usize::MAX;
 /// A participant's word when it is outside; inside it is `epoch * 2 + 1`.
 const OUTSIDE: u64 = 0;
 
-/// Participants that one gate serves at most: a bound that keeps waiting for all of them cheap.
-pub const PARTICIPANTS_MAX: usize = 1024;
+/// Participants that one gate serves at most, 1024 workers and some background threads: a bound that keeps waiting for all of
+/// them cheap.
+pub const PARTICIPANTS_MAX: usize = 1024 + 16;
 
 impl Gate {
     /// An open gate for participants `0..participants`.
@@ -257,6 +258,14 @@ mod tests {
         let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(gate.enter(1))));
         assert!(again.is_err());
         drop(gate.enter(0));
+    }
+
+    /// As many workers as may be configured, and the background: the gate had no room for both, and the server did not start.
+    #[test]
+    fn all_workers_and_the_background_can_take_part() {
+        let gate = Gate::new(1024 + 1);
+        drop(gate.enter(1024));
+        assert_eq!(gate.oldest(), u64::MAX);
     }
 
     #[test]
