@@ -53,6 +53,8 @@ pub fn run(loaded: Loaded) -> io::Result<()> {
     let server = Server::start(loaded.config.clone(), engine.clone(), sockets)?;
     announce(&server.shared, &loaded.notes, &why, port);
     watch_signals(server.shared.clone())?;
+    // The process ends with its memory: freeing millions of keys one by one would only delay that.
+    std::mem::forget(server.shared.clone());
     let ended = server.wait();
     if let Some(path) = pidfile {
         remove_quietly(&path);

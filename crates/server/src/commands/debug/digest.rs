@@ -31,17 +31,25 @@ pub fn digest_value(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     exec.reply.put().array(keys.len());
     for i in 0..keys.len() {
         let sum = exec.peek(keys.key(i)).map_or(Sum::default(), |entry| sum(&[], entry.value()));
-        exec.reply.put().bulk_str(&text(sum));
+        exec.reply.put().simple(text(sum));
     }
     Ok(())
 }
 
-/// Length of a value in bytes.
-pub fn length(value: ValueRef<'_>) -> usize {
+/// Bytes that a value takes in an RDB file, uncompressed: what DEBUG OBJECT calls its serialized length.
+pub fn serialized_length(value: ValueRef<'_>) -> usize {
+    let of_text = |len: usize| match len {
+        0..64 => len + 1,
+        64..16_384 => len + 2,
+        _ => len + 5,
+    };
     match value {
-        ValueRef::Int(n) => itoa::Buffer::new().format(n).len(),
-        ValueRef::Bytes(bytes) => bytes.len(),
-        ValueRef::Rope(rope) => rope.len(),
+        ValueRef::Int(n) if i8::try_from(n).is_ok() => 2,
+        ValueRef::Int(n) if i16::try_from(n).is_ok() => 3,
+        ValueRef::Int(n) if i32::try_from(n).is_ok() => 5,
+        ValueRef::Int(n) => of_text(itoa::Buffer::new().format(n).len()),
+        ValueRef::Bytes(bytes) => of_text(bytes.len()),
+        ValueRef::Rope(rope) => of_text(rope.len()),
     }
 }
 
@@ -86,6 +94,9 @@ mod tests {
     fn an_integer_is_its_text() {
         assert_eq!(sum(&[b"k"], ValueRef::Int(-12)), sum(&[b"k"], ValueRef::Bytes(b"-12")));
         assert_ne!(sum(&[b"k"], ValueRef::Int(12)), sum(&[b"k"], ValueRef::Int(13)));
+        assert_eq!(serialized_length(ValueRef::Int(127)), 2);
+        assert_eq!(serialized_length(ValueRef::Int(i64::MIN)), 21);
+        assert_eq!(serialized_length(ValueRef::Bytes(b"v")), 2);
         assert_eq!(text(Sum::default()), "0".repeat(40));
         assert_eq!(text([u64::MAX; 3]), "f".repeat(40));
     }
