@@ -56,7 +56,8 @@ pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) 
 pub fn measured<T>(exec: &mut Exec<'_>, run: impl FnOnce(&mut Exec<'_>) -> T) -> T {
     let before = crate::os::thread_cpu();
     let outcome = run(exec);
-    let took_us = (crate::os::thread_cpu() - before).as_micros();
+    // Rounded up: 0 means that nothing was measured.
+    let took_us = (crate::os::thread_cpu() - before).as_nanos().div_ceil(1000);
     let took_us = u64::try_from(took_us).unwrap_or(u64::MAX);
     let stats = &exec.local.stats;
     if let Ok(id) = usize::try_from(exec.session.last_command) {
