@@ -1,9 +1,10 @@
 //! Memory per key, and the longest single operation while a keyspace is filled.
 //!
 //! `memory [KEYS] [KEY_BYTES] [VALUE_BYTES] [SHARDS]`: prints resident bytes per key beyond key and value, what the
-//! counters say, and the slowest inserts by CPU time of the thread. With `REFILL=1` also what is left
-//! after everything was removed, and the slowest inserts when the keys are put again: with `MIMALLOC_PURGE_DELAY=-1` these need no
-//! memory from the kernel, so that what is left is the table's own work.
+//! counters say, and the slowest inserts by CPU time of the thread. With `OTHERS=1` also the memory after
+//! another thread has overwritten all values. With `REFILL=1` also what is left
+//! after everything was removed, and the slowest inserts when the keys are put again: these need little
+//! memory from the kernel.
 //!
 //! # Safety
 //! The one block asks the kernel to fill in a structure of ours.
@@ -21,7 +22,8 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: usize| arguments.next().map_or(default, |text| text.parse().expect("a number"));
     let (keys, key_bytes, value_bytes, shards) = (number(2_000_000), number(16), number(32), number(1024));
-    let keyspace = Keyspace::new(Options { shards, databases: 16, participants: 1, seed: (1, 2) });
+    let keyspace = Keyspace::new(Options { shards, databases: 16, participants: 2, seed: (1, 2) });
+    gimmal_store::Allocator::set_purge_delay_ms(10);
     let before = resident_bytes();
     println!("{keys} keys of {key_bytes}+{value_bytes} bytes in {shards} shards");
     fill(&keyspace, keys, key_bytes, value_bytes);
@@ -31,11 +33,24 @@ fn main() {
     println!("beyond key and value: {:.2} bytes per key resident", per_key(resident_bytes() - before));
     println!("                      {:.2} by the counters", per_key(keyspace.memory_bytes(&batch)));
     drop(batch);
+    if std::env::var_os("OTHERS").is_some() {
+        let filled = resident_bytes();
+        // Values of other sizes, so that every entry is allocated anew, by a thread that allocated none of the old ones.
+        for (round, shorter) in [8, 16, 0].into_iter().enumerate() {
+            std::thread::scope(|scope| {
+                _ = scope.spawn(|| overwrite(&keyspace, keys, key_bytes, value_bytes - shorter))
+            });
+            let at_once = resident_bytes() as f64 / filled as f64;
+            settle();
+            let settled = resident_bytes() as f64 / filled as f64;
+            println!(
+                "overwritten by another thread, round {round}: {at_once:.3} of the memory, {settled:.3} after 2 s"
+            );
+        }
+    }
     if std::env::var_os("REFILL").is_some() {
         (0..keys).for_each(|n| remove(&keyspace, n, key_bytes));
-        // The allocator gives memory back some time later, in the course of other calls.
-        std::thread::sleep(Duration::from_millis(200));
-        (0..10_000).for_each(|n| drop(vec![0_u8; 64 + n % 4096]));
+        settle();
         let batch = keyspace.gate().enter(0);
         let counted = keyspace.memory_bytes(&batch);
         drop(batch);
@@ -87,6 +102,26 @@ fn insert(keyspace: &Keyspace, n: usize, key_bytes: usize, value: &[u8]) -> Dura
     took
 }
 
+/// Replaces all values, in an order that has nothing to do with that of their insertion.
+fn overwrite(keyspace: &Keyspace, keys: usize, key_bytes: usize, value_bytes: usize) {
+    let value = vec![b'w'; value_bytes];
+    let mut n = 0;
+    for turn in 0..keys {
+        // The step shares no factor with any number of keys below it: a prime.
+        n = (n + 982_451_653) % keys;
+        let key = key_of(n, key_bytes);
+        let batch = keyspace.gate().enter(1);
+        let hash = keyspace.hash(&key);
+        let mut shard = keyspace.try_lock(&batch, keyspace.shard_of(hash)).expect("nobody else");
+        assert!(shard.table(0).put(hash, &key, NewValue::Bytes(&value), None, 0).replaced);
+        drop(shard);
+        drop(batch);
+        if turn.is_multiple_of(16) {
+            keyspace.collect(1);
+        }
+    }
+}
+
 fn remove(keyspace: &Keyspace, n: usize, key_bytes: usize) {
     let key = key_of(n, key_bytes);
     let batch = keyspace.gate().enter(0);
@@ -108,6 +143,14 @@ fn cpu_time() -> Duration {
     assert_eq!(result, 0, "this clock always exists");
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
     Duration::new(seconds.expect("not negative"), nanos.expect("below 10^9"))
+}
+
+/// Lets the allocator give memory back: it does so some time later, in the course of other calls.
+fn settle() {
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(500));
+        (0..10_000).for_each(|n| drop(vec![0_u8; 64 + n % 4096]));
+    }
 }
 
 fn keep_longest(durations: &mut Vec<Duration>) {

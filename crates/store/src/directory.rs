@@ -4,6 +4,9 @@
 //! bucket's line without reading the segment's header. The directory itself is an address with its depth in the byte above, so
 //! that it needs no header either. A segment of depth d fills 2^(depth - d) consecutive elements.
 //!
+//! Behind the elements there is a lower bound of the times of expiry for each group of 8 elements: of the keys of the segments
+//! that *start* in the group. Active expiry reads these in sequence instead of a header, and so a cache miss, per segment.
+//!
 //! Invariant: the depth of an allocation never changes; doubling and halving make a new one and retire the old.
 //!
 //! Dropped: a `Vec` in the table (a lock-free reader could not follow it), and a trie of directories (a miss more per level).
@@ -15,7 +18,7 @@
 
 use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 
 use crate::segment::{self, Segment};
 
@@ -24,6 +27,9 @@ pub(crate) const DEPTH_MAX: u8 = 26;
 
 const TAG_SHIFT: u32 = 56;
 const ADDRESS: usize = (1 << TAG_SHIFT) - 1;
+
+/// Elements that share a bound of their keys' times of expiry.
+const GROUP: usize = 8;
 
 type Element = AtomicPtr<segment::Header>;
 
@@ -35,32 +41,45 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// A directory of one element.
+    /// A directory of one element, without keys that expire.
     pub(crate) fn of(segment: Segment) -> Self {
-        Self::allocate(0, |_| tagged(segment))
+        Self::allocate(0, |_| tagged(segment), |_| i64::MAX)
     }
 
     /// A directory of twice the length with the same segments.
     pub(crate) fn doubled(self) -> Self {
-        Self::allocate(self.depth + 1, |index| self.element(index / 2).load(Ordering::Relaxed))
+        let word_at = |index| self.element(index / 2).load(Ordering::Relaxed);
+        Self::allocate(self.depth + 1, word_at, |group| self.deadline_ms(group / 2))
     }
 
     /// A directory of half the length with the same segments, all of which must be shallower.
     pub(crate) fn halved(self) -> Self {
-        Self::allocate(self.depth - 1, |index| self.element(index * 2).load(Ordering::Relaxed))
+        let word_at = |index| self.element(index * 2).load(Ordering::Relaxed);
+        let last = groups(self.depth) - 1;
+        let deadline_of = |group| self.deadline_ms(group * 2).min(self.deadline_ms(last.min(group * 2 + 1)));
+        Self::allocate(self.depth - 1, word_at, deadline_of)
     }
 
     /// Elements are copied as words: looking at the segments would be a cache miss for each.
-    fn allocate(depth: u8, word_at: impl Fn(usize) -> *mut segment::Header) -> Self {
+    fn allocate(
+        depth: u8,
+        word_at: impl Fn(usize) -> *mut segment::Header,
+        deadline_of: impl Fn(usize) -> i64,
+    ) -> Self {
         assert!(depth <= DEPTH_MAX);
         let layout = layout(depth);
-        // SAFETY: the layout's size is at least 8.
+        // SAFETY: the layout's size is at least 16.
         let pointer = unsafe { alloc(layout) };
         let Some(elements) = NonNull::new(pointer.cast::<Element>()) else { handle_alloc_error(layout) };
         assert_eq!(pointer.addr() >> TAG_SHIFT, 0, "the allocator returned an address above 56 bits");
-        for index in 0..1 << depth {
+        let len = 1 << depth;
+        for index in 0..len {
             // SAFETY: the allocation has 2^depth elements.
             unsafe { elements.add(index).write(Element::new(word_at(index))) };
+        }
+        for group in 0..groups(depth) {
+            // SAFETY: behind the elements the allocation has a word for each group.
+            unsafe { elements.add(len + group).cast::<AtomicI64>().write(AtomicI64::new(deadline_of(group))) };
         }
         Self { elements, depth }
     }
@@ -138,6 +157,37 @@ impl Directory {
         }
     }
 
+    /// The elements that share a bound with `index`, and the group's number.
+    pub(crate) fn group(self, index: usize) -> (usize, std::ops::Range<usize>) {
+        let start = index - index % GROUP;
+        (index / GROUP, start..self.len().min(start + GROUP))
+    }
+
+    /// No key of a segment that starts in the group expires before this. May be too early.
+    pub(crate) fn deadline_ms(self, group: usize) -> i64 {
+        self.deadline(group).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_deadline_ms(self, group: usize, at_ms: i64) {
+        self.deadline(group).store(at_ms, Ordering::Relaxed);
+    }
+
+    /// Lowers the bound of the group in which the segment of `depth` at `index` starts.
+    #[inline]
+    pub(crate) fn note_deadline_ms(self, index: usize, depth: u8, at_ms: i64) {
+        let deadline = self.deadline(self.span(index, depth).start / GROUP);
+        if deadline.load(Ordering::Relaxed) > at_ms {
+            deadline.store(at_ms, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn deadline<'a>(self, group: usize) -> &'a AtomicI64 {
+        debug_assert!(group < groups(self.depth));
+        // SAFETY: the words behind the elements, one per group (checked above in debug builds); only atomics are there.
+        unsafe { self.elements.add(self.len() + group).cast::<AtomicI64>().as_ref() }
+    }
+
     #[inline]
     fn element<'a>(self, index: usize) -> &'a Element {
         debug_assert!(index < self.len());
@@ -157,8 +207,13 @@ fn tagged(segment: Segment) -> *mut segment::Header {
     segment.as_ptr().as_ptr().map_addr(|a| a | segment.buckets() << TAG_SHIFT)
 }
 
+fn groups(depth: u8) -> usize {
+    (1_usize << depth).div_ceil(GROUP)
+}
+
 fn layout(depth: u8) -> Layout {
-    Layout::array::<Element>(1 << depth).expect("at most 2^26 elements")
+    const { assert!(size_of::<AtomicI64>() == size_of::<Element>()) };
+    Layout::array::<Element>((1 << depth) + groups(depth)).expect("at most 2^26 elements")
 }
 
 #[cfg(test)]
@@ -166,7 +221,7 @@ mod tests {
     use super::*;
 
     fn of_depth(depth: u8, segment: Segment) -> Directory {
-        Directory::allocate(depth, |_| tagged(segment))
+        Directory::allocate(depth, |_| tagged(segment), |_| i64::MAX)
     }
 
     #[test]
@@ -179,6 +234,29 @@ mod tests {
             // SAFETY: the word is that of a live directory.
             assert!(unsafe { Directory::from_word(directory.word()) } == Some(directory));
             directory.free();
+        }
+        segment.free();
+    }
+
+    #[test]
+    fn bounds_follow_doubling_and_halving() {
+        let segment = Segment::allocate(1, 0);
+        for depth in [0, 2, 3, 4, 6] {
+            let directory = of_depth(depth, segment);
+            for group in 0..groups(depth) {
+                directory.set_deadline_ms(group, 100 - i64::try_from(group).expect("small"));
+            }
+            let doubled = directory.doubled();
+            for index in 0..doubled.len() {
+                let of_old = directory.deadline_ms(directory.group(index / 2).0);
+                assert_eq!(doubled.deadline_ms(doubled.group(index).0), of_old);
+            }
+            let halved = doubled.halved();
+            for index in 0..doubled.len() {
+                let group = doubled.group(index).0;
+                assert!(halved.deadline_ms(halved.group(index / 2).0) <= doubled.deadline_ms(group));
+            }
+            [directory, doubled, halved].into_iter().for_each(Directory::free);
         }
         segment.free();
     }

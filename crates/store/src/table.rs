@@ -150,7 +150,7 @@ impl Table {
             return Some(at);
         }
         expired();
-        drop(self.detach(at));
+        drop(self.detach(at, hash));
         self.give_back(hash);
         None
     }
@@ -164,7 +164,7 @@ impl Table {
     /// Takes a key's entry out.
     pub fn remove(&mut self, hash: Hash, key: &[u8]) -> Option<Removed> {
         let at = self.locate(hash, key)?;
-        let removed = self.detach(at);
+        let removed = self.detach(at, hash);
         self.give_back(hash);
         Some(removed)
     }
@@ -301,7 +301,7 @@ impl Table {
         };
         self.root().len.store(self.root().len.load(Relaxed) + 1, Relaxed);
         self.account(entry.memory_bytes(), 0);
-        self.note_expire(segment, None, entry.expire_at_ms());
+        self.note_expire(segment, None, entry.expire_at_ms(), hash);
     }
 
     /// Gives an entry another content; returns the rope it had.
@@ -321,22 +321,22 @@ impl Table {
             }
         };
         self.account(entry.memory_bytes(), before);
-        self.note_expire(at.segment, expired_ms, expires_ms);
+        self.note_expire(at.segment, expired_ms, expires_ms, hash);
         rope
     }
 
     /// Unlinks an entry.
-    fn detach(&mut self, at: Location) -> OwnedEntry {
+    fn detach(&mut self, at: Location, hash: Hash) -> OwnedEntry {
         at.segment.clear(at.index);
         self.root().len.store(self.root().len.load(Relaxed) - 1, Relaxed);
         self.account(0, at.entry.memory_bytes());
-        self.note_expire(at.segment, at.entry.expire_at_ms(), None);
+        self.note_expire(at.segment, at.entry.expire_at_ms(), None, hash);
         OwnedEntry::new(at.entry)
     }
 
     /// Keeps counts and deadlines when an entry's time of expiry changes.
     #[inline]
-    fn note_expire(&mut self, segment: Segment, before_ms: Option<i64>, after_ms: Option<i64>) {
+    fn note_expire(&mut self, segment: Segment, before_ms: Option<i64>, after_ms: Option<i64>, hash: Hash) {
         if before_ms.is_some() != after_ms.is_some() {
             let change: i8 = if after_ms.is_some() { 1 } else { -1 };
             segment.add_volatile(i16::from(change));
@@ -346,6 +346,8 @@ impl Table {
         }
         if let Some(at_ms) = after_ms {
             segment.note_deadline_ms(at_ms);
+            let directory = self.directory().expect("the entry is in a segment of it");
+            directory.note_deadline_ms(directory.index(self.bits(hash)), segment.depth(), at_ms);
             let deadline = &self.root().deadline_ms;
             deadline.store(deadline.load(Relaxed).min(at_ms), Relaxed);
             self.pass_deadline_ms = self.pass_deadline_ms.min(at_ms);

@@ -68,7 +68,7 @@ impl<'a> EntryMut<'a> {
             (None, None) => {}
             (Some(_), Some(at_ms)) => {
                 self.at.entry.set_expire_in_place(at_ms);
-                self.table.note_expire(self.at.segment, before_ms, Some(at_ms));
+                self.table.note_expire(self.at.segment, before_ms, Some(at_ms), self.hash);
             }
             _ => self.rewrite(|content| content.expire_at_ms = at_ms),
         }
@@ -171,6 +171,6 @@ impl<'a> EntryMut<'a> {
         old.free_shell();
         self.at.entry = new;
         self.table.account(new.memory_bytes(), before);
-        self.table.note_expire(self.at.segment, before_ms, after_ms);
+        self.table.note_expire(self.at.segment, before_ms, after_ms, self.hash);
     }
 }

@@ -128,8 +128,10 @@ impl Table {
             segment
         };
         let (low, high) = (half(false), half(true));
-        directory.link(span.start..middle, low);
-        directory.link(middle..span.end, high);
+        for (start, end, segment) in [(span.start, middle, low), (middle, span.end, high)] {
+            directory.link(start..end, segment);
+            directory.note_deadline_ms(start, depth + 1, segment.deadline_ms());
+        }
         if depth + 1 == directory.depth() {
             self.deepest += 2;
         }
@@ -155,6 +157,7 @@ impl Table {
         let merged = Segment::build(one.entries().chain(other.entries()), segment::step_for(len), above);
         merged.add_volatile_of(one);
         merged.add_volatile_of(other);
+        directory.note_deadline_ms(span.start, above, merged.deadline_ms());
         directory.link(span, merged);
         self.account(merged.size(), one.size() + other.size());
         self.context().retire(one.block());

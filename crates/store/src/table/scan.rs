@@ -66,7 +66,7 @@ impl Table {
 }
 
 /// The segment that covers a position, and the position where the next one begins.
-pub(super) fn segment_at(directory: Directory, position: u64) -> (Segment, u64) {
+fn segment_at(directory: Directory, position: u64) -> (Segment, u64) {
     let segment = directory.segment(directory.index(position << (64 - POSITION_BITS)));
     let width = END >> segment.depth();
     (segment, (position / width + 1) * width)

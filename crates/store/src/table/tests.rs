@@ -54,13 +54,14 @@ fn check_invariants(table: &StandaloneTable) {
         let span = directory.span(index, segment.depth());
         assert_eq!((span.start, buckets), (index, segment.buckets()));
         assert!(span.clone().all(|at| directory.segment(at) == segment));
+        let bound_ms = directory.deadline_ms(directory.group(index).0);
         let (mut own_len, mut own_volatile) = (0, 0);
         for (fingerprint, entry) in segment.entries() {
             let hash = table.hash(entry.key());
             assert_eq!(fingerprint, hash.fingerprint());
             assert!(span.contains(&directory.index(table.bits(hash))));
             if let Some(at_ms) = entry.expire_at_ms() {
-                assert!(segment.deadline_ms() <= at_ms && table.deadline_ms() <= at_ms);
+                assert!(segment.deadline_ms() <= at_ms && bound_ms <= at_ms && table.deadline_ms() <= at_ms);
                 own_volatile += 1;
             }
             bytes += entry.memory_bytes();
@@ -441,6 +442,47 @@ fn expiry_removes_what_is_due_and_opens_only_due_segments() {
     while table.expired_slice(2_000_000, 100, &mut resume, &mut |_, _| {}) > 0 || resume != 0 {}
     assert_eq!((table.volatile_len(), table.deadline_ms()), (0, i64::MAX));
     check_invariants(&table);
+}
+
+#[test]
+fn slices_of_expiry_agree_with_a_model_while_the_table_changes() {
+    for (seed, keys) in (0..12).zip([20, 300, 3000, 20_000].into_iter().cycle()) {
+        let mut table = StandaloneTable::new((seed, 1), 5);
+        let mut model: HashMap<Vec<u8>, Option<i64>> = HashMap::new();
+        let (mut random, mut resume) = (Random(seed), 0);
+        for now_ms in 1..=60_i64 {
+            let removals = if now_ms % 30 < 15 { 10 } else { 90 };
+            for _ in 0..keys / 2 {
+                let key = key_of(random.below(keys));
+                if random.below(100) < removals {
+                    assert_eq!(delete(&mut table, &key), model.remove(&key).is_some());
+                } else {
+                    let at_ms = (random.below(4) > 0).then(|| i64::try_from(random.below(100)).expect("small"));
+                    assert_eq!(insert(&mut table, &key, at_ms), model.insert(key, at_ms).is_none());
+                }
+            }
+            // Some slices, and now and then the pass to its end and one more.
+            let passes = if now_ms % 5 == 0 { 2 } else { 0 };
+            let (mut slices, mut ended) = (0, 0);
+            while slices < 3 || ended < passes {
+                let mut gone = Vec::new();
+                let count = table
+                    .expired_slice(now_ms, 1 + random.below(300), &mut resume, &mut |key, _| gone.push(key.to_vec()));
+                assert_eq!(count, gone.len());
+                for key in gone {
+                    assert!(model.remove(&key).flatten().is_some_and(|at_ms| at_ms < now_ms), "{key:?} was not due");
+                }
+                slices += 1;
+                ended += usize::from(resume == 0);
+            }
+            if passes > 0 {
+                let due = model.values().flatten().filter(|at_ms| **at_ms < now_ms).count();
+                assert_eq!((due, table.len()), (0, model.len()), "seed {seed}, ms {now_ms}");
+                assert!(table.deadline_ms() >= now_ms);
+                check_invariants(&table);
+            }
+        }
+    }
 }
 
 #[test]
