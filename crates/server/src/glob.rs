@@ -10,6 +10,9 @@
 /// Most bytes of pattern looked at in one call: about 10 ms. A pattern that would need more does not match.
 pub const STEP_BUDGET: u64 = 4 << 20;
 
+/// A pattern with more `*` than this before its last part matches nothing, as in Redis, which limits its recursion so.
+const STARS_MAX: usize = 1000;
+
 /// Whether `pattern` matches all of `text`, byte for byte.
 ///
 /// Semantics are those of Redis: inside a class `\` escapes, a reversed range is put in order, and a class without its `]`
@@ -28,6 +31,7 @@ fn run(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     // Where to go on after a failure: behind the last `*`, with one byte more given to it.
     let mut retry: Option<Position> = None;
     let mut steps: u64 = 0;
+    let mut stars = 0;
     loop {
         steps += 1;
         if steps > STEP_BUDGET {
@@ -40,6 +44,10 @@ fn run(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
             }
             if at.pattern == pattern.len() {
                 return true;
+            }
+            stars += 1;
+            if stars > STARS_MAX {
+                return false;
             }
             if let Some(tail) = length_without_star(&pattern[at.pattern..]) {
                 let Some(start) = text.len().checked_sub(tail) else { return false };
@@ -143,7 +151,7 @@ fn in_range(first: u8, last: u8, byte: u8, nocase: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{matches, matches_nocase};
+    use super::{STARS_MAX, matches, matches_nocase};
     use std::time::{Duration, Instant};
 
     #[track_caller]
@@ -231,6 +239,14 @@ mod tests {
             }
         }
         assert!(compared > 80_000, "{compared}");
+    }
+
+    #[test]
+    fn more_stars_than_redis_follows_match_nothing() {
+        let text = "a".repeat(3000);
+        check(&"*?".repeat(STARS_MAX), &text, true);
+        check(&"*?".repeat(STARS_MAX + 1), &text, false);
+        check(&("*?".repeat(STARS_MAX) + "*"), &text, true);
     }
 
     #[test]

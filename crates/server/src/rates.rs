@@ -11,8 +11,8 @@ use std::time::Instant;
 /// Looks that a rate is taken over, as in Redis: one and a half seconds.
 const LOOKS: usize = 16;
 
-/// What is counted at one look: commands, bytes received, bytes sent.
-type Counts = [u64; 3];
+/// What is counted at one look: commands, bytes received, bytes sent, passes, nanoseconds in passes.
+type Counts = [u64; 5];
 
 /// Recent looks at the counters.
 #[derive(Default)]
@@ -30,6 +30,10 @@ pub struct PerSecond {
     pub received: f64,
     /// Bytes sent.
     pub sent: f64,
+    /// Passes of the workers.
+    pub passes: f64,
+    /// Nanoseconds in them.
+    pub busy_ns: f64,
 }
 
 impl Rates {
@@ -51,7 +55,7 @@ impl Rates {
         let seconds = to.duration_since(*from).as_secs_f64();
         // A reset in between makes a counter smaller.
         let rate = |i: usize| if seconds > 0.0 { after[i].saturating_sub(before[i]) as f64 / seconds } else { 0.0 };
-        PerSecond { commands: rate(0), received: rate(1), sent: rate(2) }
+        PerSecond { commands: rate(0), received: rate(1), sent: rate(2), passes: rate(3), busy_ns: rate(4) }
     }
 
     /// Raises the most bytes that were in use; returns it.
@@ -70,8 +74,13 @@ impl Shared {
     /// One look at the counters and at memory.
     pub fn look_at_rates(&self, batch: &Batch<'_>, now: Instant) {
         let count = |of: fn(&WorkerStats) -> u64| self.sum(of);
-        let counts =
-            [count(|s| s.commands.value()), count(|s| s.received_bytes.value()), count(|s| s.sent_bytes.value())];
+        let counts = [
+            count(|s| s.commands.value()),
+            count(|s| s.received_bytes.value()),
+            count(|s| s.sent_bytes.value()),
+            count(|s| s.passes.value()),
+            count(|s| s.busy_ns.value()),
+        ];
         self.rates.look(now, counts);
         self.rates.peak(self.used_bytes(self.dataset_bytes(batch)));
     }
@@ -100,12 +109,13 @@ mod tests {
         let start = Instant::now();
         for tick in 0..40_u32 {
             let n = u64::from(tick);
-            rates.look(start + Duration::from_millis(100) * tick, [n * 10, n * 1000, n]);
+            rates.look(start + Duration::from_millis(100) * tick, [n * 10, n * 1000, n, n * 2, n * 50]);
         }
         let per_second = rates.per_second();
         assert!((per_second.commands - 100.0).abs() < 1e-6, "{per_second:?}");
         assert!((per_second.received - 10_000.0).abs() < 1e-6, "{per_second:?}");
-        rates.look(start + Duration::from_secs(10), [0, 0, 0]);
+        assert!((per_second.passes - 20.0).abs() < 1e-6, "{per_second:?}");
+        rates.look(start + Duration::from_secs(10), [0; 5]);
         assert_eq!(rates.per_second(), PerSecond::default(), "a reset makes no negative rate");
     }
 }

@@ -89,6 +89,10 @@ impl State {
             }
             _ => {
                 c.take_in(data);
+                // A limit is exceeded even by what would complete a command.
+                if c.query_bytes() > QUERY_PAUSE {
+                    self.enforce_limits(id, c);
+                }
                 if c.state == Doing::Open && !c.marks.ready {
                     self.run_query(id, c, batch);
                 }
@@ -555,6 +559,9 @@ impl State {
         if !c.output.is_empty() && !c.marks.dirty {
             c.marks.dirty = true;
             self.dirty.push(id);
+        }
+        if c.output_bytes() > self.local.output_limit {
+            self.enforce_limits(id, c);
         }
         let query = c.query_bytes();
         // Only input that can be run later may wait in the kernel: the rest of an unfinished command must come in.

@@ -73,6 +73,14 @@ pub struct WorkerStats {
     pub moved: Counter,
     /// Passes of the loop.
     pub passes: Counter,
+    /// Nanoseconds in passes, without the sleep between them.
+    pub busy_ns: Counter,
+    /// Longest pass, in ns.
+    pub pass_max_ns: Counter,
+    /// Most commands in one pass.
+    pub pass_max_commands: Counter,
+    /// Nanoseconds in timers.
+    pub timers_ns: Counter,
     /// Longest recent pass, in µs; the rebalancer's measure, halved at each tick.
     pub pass_us: Counter,
     /// Most thread CPU time that one command took, in µs, while `command-cpu-tracking` is on.
@@ -143,6 +151,10 @@ impl WorkerStats {
             parks: Counter::default(),
             moved: Counter::default(),
             passes: Counter::default(),
+            busy_ns: Counter::default(),
+            pass_max_ns: Counter::default(),
+            pass_max_commands: Counter::default(),
+            timers_ns: Counter::default(),
             pass_us: Counter::default(),
             command_cpu_max_us: Counter::default(),
             expire_ns: Counter::default(),
@@ -157,6 +169,11 @@ impl WorkerStats {
     #[inline]
     pub fn command(&self, id: usize) -> &CommandStats {
         &self.commands_by_id[id]
+    }
+
+    /// Nanoseconds that commands took, all together.
+    pub fn command_ns(&self) -> u64 {
+        self.commands_by_id.iter().map(|command| command.nanos.value()).sum()
     }
 
     /// The engine counter of this name in [`ENGINE_COUNTERS`].
@@ -182,6 +199,10 @@ impl WorkerStats {
             &self.parks,
             &self.moved,
             &self.passes,
+            &self.busy_ns,
+            &self.pass_max_ns,
+            &self.pass_max_commands,
+            &self.timers_ns,
             &self.command_cpu_max_us,
             &self.expire_ns,
         ];
@@ -270,6 +291,7 @@ mod tests {
         let mut sums = Vec::new();
         stats.iter().for_each(|s| s.add_durations(&mut sums));
         assert_eq!(sums[bucket_of(1000)], 2);
-        assert_eq!(sums.iter().sum::<u64>(), 2);
+        assert_eq!(sums.iter().sum::<u64>(), 2, "what is not tracked has no duration");
+        assert_eq!(stats[1].calls.value(), 2);
     }
 }

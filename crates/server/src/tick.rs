@@ -65,6 +65,7 @@ pub fn tick(state: &mut State) {
         state.shared.look_at_rates(&batch, now);
     }
     crate::alloc::collect();
+    state.local.stats.timers_ns.add(u64::try_from(now.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// The access clock of entries: seconds, 24 bits, as Redis's LRU clock.

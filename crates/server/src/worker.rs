@@ -8,7 +8,7 @@
 //! engine while a completion is borrowed from it goes through `actions`.
 
 use crate::command::gate;
-use crate::config::Config;
+use crate::config::{ClientClass, Config};
 use crate::connection::{Connection, Connections, State as Doing};
 use crate::mail::Message;
 use crate::serve::Scratch;
@@ -24,6 +24,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Unread replies that the smallest output limit allows, in bytes: Redis does not count a client's first 16 KiB.
+const OUTPUT_UNLIMITED: usize = 16 * 1024;
 
 /// A worker and its engine.
 pub struct Worker<E> {
@@ -94,6 +97,8 @@ pub struct Local {
     pub gates: u32,
     /// Threshold of the slow log, in µs; negative: off.
     pub slower_than_us: i64,
+    /// Unread replies, in bytes, beyond which a client is closed at once.
+    pub output_limit: usize,
     /// Length of the slow log.
     pub slowlog_max_len: usize,
     /// Durations of commands are kept in histograms.
@@ -111,6 +116,7 @@ pub struct Local {
     timer: quanta::Clock,
     lap: u64,
     pass_began: u64,
+    commands_before_pass: u64,
 }
 
 /// Longest sleep: timers run ten times a second.
@@ -135,6 +141,7 @@ impl<E: Engine> Worker<E> {
             released: 0,
             gates: 0,
             slower_than_us: -1,
+            output_limit: usize::MAX,
             slowlog_max_len: 0,
             tracks_latency: true,
             tracks_cpu: false,
@@ -145,6 +152,7 @@ impl<E: Engine> Worker<E> {
             record: Record::new(),
             lap: timer.raw(),
             pass_began: timer.raw(),
+            commands_before_pass: 0,
             timer,
         };
         let state = State {
@@ -314,6 +322,7 @@ impl State {
         local.now_ms = crate::now_ms();
         local.lap = local.timer.raw();
         local.pass_began = local.lap;
+        local.commands_before_pass = local.stats.commands.value();
         local.log_active = self.shared.log.is_active();
         local.released = if local.log_active { self.shared.log.released() } else { Lsn::MAX };
         local.look_at(&self.shared.settings);
@@ -346,7 +355,12 @@ impl State {
         let stats = &self.local.stats;
         stats.passes.add(1);
         let ended = self.local.timer.raw();
-        stats.pass_us.raise(self.local.timer.delta_as_nanos(self.local.pass_began, ended) / 1000);
+        let took_ns = self.local.timer.delta_as_nanos(self.local.pass_began, ended);
+        stats.busy_ns.add(took_ns);
+        stats.pass_max_ns.raise(took_ns);
+        // RESETSTAT may have come in between.
+        stats.pass_max_commands.raise(stats.commands.value().saturating_sub(self.local.commands_before_pass));
+        stats.pass_us.raise(took_ns / 1000);
         let values = [
             counters.enters,
             counters.sqes,
@@ -476,8 +490,13 @@ impl Local {
         }
     }
 
+    /// Puts a configuration's values where the data path reads them.
     fn adopt(&mut self, config: Arc<Config>) {
         self.slower_than_us = config.slowlog_log_slower_than();
+        self.output_limit = match config.client_output_buffer_limit(ClientClass::Normal).hard {
+            0 => usize::MAX,
+            hard => usize::try_from(hard).unwrap_or(usize::MAX).max(OUTPUT_UNLIMITED),
+        };
         self.slowlog_max_len = config.slowlog_max_len();
         self.tracks_latency = config.latency_tracking();
         self.tracks_cpu = config.command_cpu_tracking();

@@ -62,7 +62,7 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
     let (library, version) = session.library.as_deref().map_or(("", ""), |both| (&both.0, &both.1));
     // Ids, numbers and words only: nothing a client chose contains a blank.
     format!(
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi=-1 \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi=-1 watch=0 \
          qbuf={} qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events=r \
          cmd={} user=default redir=-1 resp={} lib-name={library} lib-ver={version} tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,

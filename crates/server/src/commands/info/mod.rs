@@ -58,6 +58,7 @@ const SECTIONS: &[Section] = &[
     Section { name: "latencystats", heading: "Latencystats", default: false, write: commandstats::latencystats },
     Section { name: "cluster", heading: "Cluster", default: true, write: server::cluster },
     Section { name: "keyspace", heading: "Keyspace", default: true, write: keyspace::keyspace },
+    Section { name: "debug", heading: "Debug", default: false, write: stats::debug },
     Section { name: "io", heading: "Io", default: false, write: io::io },
 ];
 
@@ -95,10 +96,10 @@ fn info(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 /// Whether a section is asked for; a word that names none asks for nothing.
 fn is_wanted(section: &Section, args: &Args<'_>) -> bool {
+    // As in Redis, "everything" is not the section for those who work on the server.
     let by_word = |i: usize| {
         args.is(i, section.name)
-            || args.is(i, "all")
-            || args.is(i, "everything")
+            || section.name != "debug" && (args.is(i, "all") || args.is(i, "everything"))
             || section.default && args.is(i, "default")
             || section.name == "modules" && args.is(i, "module_list")
     };

@@ -60,6 +60,8 @@ pub fn clients(exec: &mut Exec<'_>, text: &mut Text) {
     text.zeros(&["client_recent_max_input_buffer", "client_recent_max_output_buffer", "blocked_clients"]);
     text.zeros(&[
         "tracking_clients",
+        "pubsub_clients",
+        "watching_clients",
         "clients_in_timeout_table",
         "total_blocking_keys",
         "total_blocking_keys_on_nokey",

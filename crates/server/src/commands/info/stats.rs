@@ -2,6 +2,7 @@
 
 use super::Text;
 use crate::exec::Exec;
+use crate::stats::WorkerStats;
 
 pub fn persistence(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
@@ -68,8 +69,24 @@ pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("client_query_buffer_limit_disconnections", shared.sum(|s| s.query_limit_closes.value()));
     text.field("client_output_buffer_limit_disconnections", shared.sum(|s| s.output_limit_closes.value()));
     text.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    text.field("eventloop_cycles", shared.sum(|s| s.passes.value()));
+    text.field("eventloop_duration_sum", shared.sum(|s| s.busy_ns.value()) / 1000);
+    text.field("eventloop_duration_cmd_sum", shared.sum(WorkerStats::command_ns) / 1000);
+    text.field("instantaneous_eventloop_cycles_per_sec", format_args!("{:.0}", rates.passes));
+    let per_pass_us = if rates.passes > 0.0 { rates.busy_ns / rates.passes / 1000.0 } else { 0.0 };
+    text.field("instantaneous_eventloop_duration_usec", format_args!("{per_pass_us:.0}"));
     let most = shared.stats.iter().map(|s| s.command_cpu_max_us.value()).max().unwrap_or(0);
     text.field("max_command_cpu_usec", most);
+}
+
+/// What is of interest to who works on the server itself; a cycle is a worker's pass.
+pub fn debug(exec: &mut Exec<'_>, text: &mut Text) {
+    let shared = exec.shared;
+    let most = |of: fn(&WorkerStats) -> u64| shared.stats.iter().map(|stats| of(stats)).max().unwrap_or(0);
+    text.field("eventloop_duration_aof_sum", 0);
+    text.field("eventloop_duration_cron_sum", shared.sum(|s| s.timers_ns.value()) / 1000);
+    text.field("eventloop_duration_max", most(|s| s.pass_max_ns.value()) / 1000);
+    text.field("eventloop_cmd_per_cycle_max", most(|s| s.pass_max_commands.value()));
 }
 
 pub fn replication(exec: &mut Exec<'_>, text: &mut Text) {
