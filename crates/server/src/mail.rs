@@ -2,7 +2,7 @@
 //!
 //! The wake-up protocol: a worker announces that it will sleep, looks at its box once more, then sleeps. A sender
 //! posts, then looks whether the receiver announced sleep. Both sides put a sequentially consistent operation between
-//! their write and their read, so at least one of them sees the other (modelled in `tests/loom_mail.rs`).
+//! their write and their read, so at least one of them sees the other. A worker also looks at everything once a tick.
 
 use crate::connection::Connection;
 use crate::gather::Gather;
