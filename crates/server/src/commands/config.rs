@@ -145,7 +145,10 @@ fn apply(old: &Config, new: &Config) -> Result<(), SetError> {
     let changes = new.changes_since(old);
     for id in &changes {
         if LISTENERS.contains(id) {
-            return Err(SetError::refused(*id, "Unable to listen on this port: the server listens where it was started; restart it to change that"));
+            return Err(SetError::refused(
+                *id,
+                "Unable to listen on this port: the server listens where it was started; restart it to change that",
+            ));
         }
         let promises = *id == APPENDONLY && new.flag(const { Flag::of("appendonly") });
         if promises && id.directive().effect == Effect::NotYet {

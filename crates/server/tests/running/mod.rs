@@ -148,6 +148,8 @@ impl Client {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return None,
                 Ok(count) => self.reader.feed(&chunk[..count]),
+                // The kernel wakes threads of a process whose rings end.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_reset(&error) => return None,
                 Err(error) => panic!("no reply: {error}"),
             }

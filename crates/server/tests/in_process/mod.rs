@@ -1,0 +1,113 @@
+//! A server within the test's own process, so that a test can hold its log's reader and look into its keyspace; and
+//! what its clients need: numbers that look random, and replies.
+
+// Each test uses a part of this.
+#![allow(dead_code)]
+
+use crate::running::Client;
+use gimmal_io::{Choice, Kind, Options, Socket, choose};
+use gimmal_server::config;
+use gimmal_server::session::Peer;
+use gimmal_server::shared::Shared;
+use gimmal_server::start::{EngineChoice, Server};
+use gimmal_store::ValueRef;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A running server; stopped when dropped.
+pub struct InProcess {
+    server: Option<Server>,
+    address: SocketAddr,
+    workers: usize,
+}
+
+/// Value and deadline of every key, by database and name.
+pub type Contents = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<i64>)>;
+
+impl InProcess {
+    /// Starts a server with so many workers on a free port, with the engine that it would choose here.
+    pub fn start(workers: usize) -> InProcess {
+        let arguments = ["--workers", &workers.to_string(), "--save", ""].map(str::to_owned);
+        let loaded = config::read(&arguments).expect("a legal configuration");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let sockets = vec![(Socket::from(OwnedFd::from(listener)), Peer::Tcp(address, address))];
+        let decision = choose(Choice::Auto, &Options::default()).expect("epoll works everywhere");
+        let engine = match decision.kind {
+            Kind::Uring => EngineChoice::Uring,
+            Kind::Epoll => EngineChoice::Epoll,
+        };
+        let server = Server::start(loaded.config, engine, sockets).expect("the server starts");
+        InProcess { server: Some(server), address, workers }
+    }
+
+    /// A new client.
+    pub fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).expect("the server accepts"))
+    }
+
+    /// What the workers share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.server.as_ref().expect("running until dropped").shared
+    }
+
+    /// Everything in the keyspace. Shard by shard: for a server that has nothing to do.
+    pub fn contents(&self) -> Contents {
+        let keyspace = &self.shared().keyspace;
+        // One participant more than there are workers, for background threads: here that is the test.
+        let batch = keyspace.gate().enter(self.workers);
+        let mut contents = Contents::new();
+        for id in 0..u32::try_from(keyspace.shards()).expect("at most 16384") {
+            let mut shard = loop {
+                match keyspace.try_lock(&batch, id) {
+                    Some(shard) => break shard,
+                    None => std::thread::yield_now(),
+                }
+            };
+            for db in 0..keyspace.databases() {
+                shard.table(db).scan(0, usize::MAX, &mut |entry| {
+                    let value = match entry.value() {
+                        ValueRef::Int(n) => n.to_string().into_bytes(),
+                        ValueRef::Bytes(bytes) => bytes.to_vec(),
+                        ValueRef::Rope(rope) => rope.to_vec(),
+                    };
+                    let before = contents.insert((db, entry.key().to_vec()), (value, entry.expire_at_ms()));
+                    assert!(before.is_none(), "visited twice: {:?}", entry.key());
+                });
+            }
+        }
+        contents
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        let server = self.server.take().expect("dropped once");
+        server.shared.stop();
+        let ended = server.wait();
+        // A second panic would hide the first.
+        if !std::thread::panicking() {
+            ended.expect("the workers end well");
+        }
+    }
+}
+
+/// Numbers that look random (SplitMix64; Steele, Lea, Flood 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % end as u64).expect("below a usize")
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}

@@ -1,0 +1,402 @@
+//! The log is the keyspace's history: replayed in order it gives the same keyspace, no reply shows a write before it was
+//! released, and a reader that stands still stops the writers, not the server.
+
+mod in_process;
+mod running;
+
+use gimmal_log::{Log, Reader};
+use gimmal_resp::{Reply, encode_command};
+use in_process::{Contents, InProcess, Random};
+use running::Client;
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Clients under load, and how long.
+const CLIENTS: usize = 6;
+const RUN: Duration = Duration::from_millis(2500);
+/// Longer than any write takes to be answered that is not held back.
+const HELD: Duration = Duration::from_millis(150);
+
+/// Reads the log to its end and gives it back, releasing it.
+fn drain(reader: &mut Reader) -> Vec<u8> {
+    let (from, to) = (reader.position(), reader.readable());
+    let bytes = reader.chunks(from..to).flat_map(|chunk| chunk.bytes().to_vec()).collect();
+    reader.consumed(to);
+    let log: &Arc<Log> = reader.log();
+    log.release(to);
+    bytes
+}
+
+/// The commands of a stretch of the log; it ends with a record.
+fn commands(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let mut commands = Vec::new();
+    while !bytes.is_empty() {
+        let (command, len) = Reply::parse(bytes).expect("RESP").expect("a whole record");
+        let words = command.as_list().expect("an array").iter();
+        commands.push(words.map(|word| word.as_bytes().expect("a bulk string").to_vec()).collect());
+        bytes = &bytes[len..];
+    }
+    commands
+}
+
+/// Whether a reply comes within [`HELD`].
+fn is_answered(client: &mut Client) -> bool {
+    client.stream.set_read_timeout(Some(HELD)).expect("a legal timeout");
+    let answered = loop {
+        match client.stream.peek(&mut [0]) {
+            Ok(count) => break count > 0,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    client.stream.set_read_timeout(Some(running::PATIENCE)).expect("a legal timeout");
+    answered
+}
+
+fn send(client: &mut Client, line: &str) {
+    let mut bytes = Vec::new();
+    encode_command(&mut bytes, &line.split(' ').collect::<Vec<_>>());
+    client.send(&bytes);
+}
+
+#[test]
+fn replies_wait_for_the_release_of_what_they_show() {
+    let server = InProcess::start(2);
+    let mut reader = server.shared().log.activate(0);
+    let mut setup = server.connect();
+    send(&mut setup, "MSET clean 1 gone 1 counter 7 other 1");
+    assert!(!is_answered(&mut setup), "a write was acknowledged before its release");
+    drain(&mut reader);
+    assert_eq!(setup.reply(), Reply::Simple(b"OK".to_vec()));
+
+    let mut writer = server.connect();
+    for write in ["SET k new", "DEL gone", "INCR counter", "SELECT 1", "SET k elsewhere", "SELECT 0"] {
+        send(&mut writer, write);
+    }
+    assert!(!is_answered(&mut writer), "a write was acknowledged before its release");
+    // Who looks at what was written waits, found or not; who looks at other keys does not.
+    let waiting = [
+        ("GET k", Reply::Bulk(b"new".to_vec())),
+        ("GET gone", Reply::NullBulk),
+        ("EXISTS gone", Reply::Integer(0)),
+        ("STRLEN counter", Reply::Integer(1)),
+        ("TTL k", Reply::Integer(-1)),
+        ("SETNX k again", Reply::Integer(0)),
+        ("MGET clean k", Reply::Array(vec![Reply::Bulk(b"1".to_vec()), Reply::Bulk(b"new".to_vec())])),
+        ("DBSIZE", Reply::Integer(4)),
+        ("OBJECT ENCODING counter", Reply::Bulk(b"int".to_vec())),
+        ("KEYS k*", Reply::Array(vec![Reply::Bulk(b"k".to_vec())])),
+        ("SCAN 0 MATCH ne* COUNT 10000", Reply::Array(vec![Reply::Bulk(b"0".to_vec()), Reply::Array(vec![])])),
+    ];
+    let mut readers: Vec<(Client, Reply)> = Vec::new();
+    for (line, expected) in waiting {
+        let mut client = server.connect();
+        send(&mut client, line);
+        assert!(!is_answered(&mut client), "{line} showed a write before its release");
+        readers.push((client, expected));
+    }
+    let mut other = server.connect();
+    for (line, expected) in [("GET clean", "1"), ("GETRANGE other 0 -1", "1")] {
+        assert_eq!(other.ask(line), Reply::Bulk(expected.into()), "{line} waits for a write of another key");
+    }
+    assert_eq!(other.ask("GET never"), Reply::NullBulk);
+    // A reply that need not wait stays behind one that must.
+    send(&mut other, "GET k");
+    send(&mut other, "GET clean");
+    assert!(!is_answered(&mut other));
+
+    let released = Instant::now();
+    drain(&mut reader);
+    for (client, expected) in &mut readers {
+        assert_eq!(client.reply(), *expected);
+    }
+    eprintln!("{} connections on {:?} after the release", readers.len(), released.elapsed());
+    assert_eq!((other.reply(), other.reply()), (Reply::Bulk(b"new".to_vec()), Reply::Bulk(b"1".to_vec())));
+    let ok = || Reply::Simple(b"OK".to_vec());
+    let expected = [ok(), Reply::Integer(1), Reply::Integer(8), ok(), ok(), ok()];
+    for expected in expected {
+        assert_eq!(writer.reply(), expected);
+    }
+    assert_eq!(drain(&mut reader), b"", "reads and refused writes are not logged");
+}
+
+/// What a thread under load writes. Keys that expire soon are apart: when a replayed command meets them they are gone.
+fn random_write(random: &mut Random) -> Vec<String> {
+    let key = |random: &mut Random| format!("k{}", random.below(40));
+    let soon = |random: &mut Random| format!("soon{}", random.below(20));
+    let later = |random: &mut Random| (600_000 + random.below(1000)).to_string();
+    let (a, b, v) = (key(random), key(random), format!("v{}", random.below(100)));
+    let line = match random.below(34) {
+        0 | 1 => format!("SET {a} {v}"),
+        2 => format!("SET {a} {v} PX {} GET", later(random)),
+        3 => format!("SET {a} {v} KEEPTTL XX"),
+        4 => format!("SET {a} {} NX", random.below(1000)),
+        5 => format!("SETEX {a} 1000 {v}"),
+        6 => format!("GETSET {a} {v}"),
+        7 => format!("GETDEL {a}"),
+        8 => format!("GETEX {a} PX {}", later(random)),
+        9 => format!("GETEX {a} PERSIST"),
+        10 => format!("APPEND {a} {v}"),
+        11 => format!("SETRANGE {a} {} {v}", random.below(6000)),
+        12 => format!("INCRBY n{} {}", random.below(9), random.below(100)),
+        13 => format!("INCRBYFLOAT n{} {}.5", random.below(9), random.below(100)),
+        14 | 15 => format!("MSET {a} {v} {b} {v} {} 1", key(random)),
+        16 => format!("MSETNX {a} {v} {b} {v}"),
+        17 => format!("MSETEX 2 {a} {v} {b} {v} PX {}", later(random)),
+        18 | 19 => format!("DEL {a} {b} {a}"),
+        20 => format!("UNLINK {a}"),
+        21 | 22 => format!("RENAME {a} {b}"),
+        23 => format!("RENAMENX {a} {b}"),
+        24 => format!("COPY {a} {b} DB {} REPLACE", random.below(3)),
+        25 => format!("COPY {a} {b}"),
+        26 => format!("MOVE {a} {}", random.below(3)),
+        27 => format!("PEXPIRE {a} {}", later(random)),
+        28 => format!("PERSIST {a}"),
+        29 => format!("SET {} {v} PX {}", soon(random), 1 + random.below(80)),
+        30 => format!("PEXPIRE {} {}", soon(random), 1 + random.below(80)),
+        31 => format!("APPEND {} {v}", soon(random)),
+        32 => format!("GET {}", soon(random)),
+        _ => match random.below(40) {
+            0 => "FLUSHDB".to_owned(),
+            1 => "SWAPDB 1 2".to_owned(),
+            2 => "FLUSHALL".to_owned(),
+            _ => format!("DELIFEQ {a} {v}"),
+        },
+    };
+    let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    // Now and then a value that is referenced, not copied, into the log.
+    if words[0] == "SET" && random.once_in(20) {
+        words[2] = "x".repeat(5000 + random.below(400_000));
+    }
+    words
+}
+
+/// One client's load: pipelines of writes, each ended by a mark of its own and a look at another client's mark.
+fn load(number: usize, client: &mut Client, logged: &[AtomicU64], stop: &AtomicBool) -> usize {
+    let mut random = Random(number as u64 + 77);
+    let (mut mark, mut count) = (0, 0);
+    while !stop.load(Relaxed) {
+        let mut bytes = Vec::new();
+        encode_command(&mut bytes, &["SELECT", &random.below(3).to_string()]);
+        let writes = random.below(12);
+        for _ in 0..writes {
+            encode_command(&mut bytes, &random_write(&mut random));
+        }
+        // Marks live in a database that is neither flushed nor swapped, but for FLUSHALL.
+        mark += 1;
+        encode_command(&mut bytes, &["SELECT", "9"]);
+        encode_command(&mut bytes, &["SET", &format!("mark{number}"), &mark.to_string()]);
+        let other = random.below(CLIENTS);
+        encode_command(&mut bytes, &["GET", &format!("mark{other}")]);
+        client.send(&bytes);
+        for _ in 0..writes + 3 {
+            let reply = client.reply();
+            let text = reply.as_bytes().unwrap_or_default();
+            let allowed: [&[u8]; 3] = [b"ERR no such key", b"ERR source and destination", b"ERR value is not a"];
+            assert!(!reply.is_error() || allowed.iter().any(|start| text.starts_with(start)), "{reply:?}");
+        }
+        assert!(logged[number].load(SeqCst) >= mark, "mark {mark} was acknowledged before it was released");
+        if let Reply::Bulk(text) = client.reply() {
+            let seen: u64 = String::from_utf8(text).expect("digits").parse().expect("a number");
+            assert!(logged[other].load(SeqCst) >= seen, "mark {seen} was shown before it was released");
+        }
+        count += writes + 1;
+    }
+    count
+}
+
+/// Reads and releases until told to stop; returns all commands in order.
+fn consume(mut reader: Reader, logged: &[AtomicU64], done: &AtomicBool) -> Vec<Vec<Vec<u8>>> {
+    let (mut all, mut random) = (Vec::new(), Random(1));
+    loop {
+        let last = done.load(SeqCst);
+        let to = reader.readable();
+        let chunks = reader.chunks(reader.position()..to);
+        let bytes: Vec<u8> = chunks.flat_map(|chunk| chunk.bytes().to_vec()).collect();
+        for command in commands(&bytes) {
+            if let [set, key, mark] = &command[..]
+                && set == b"SET"
+                && let Some(number) = key.strip_prefix(b"mark")
+            {
+                let number: usize = std::str::from_utf8(number).expect("digits").parse().expect("a number");
+                let mark = std::str::from_utf8(mark).expect("digits").parse().expect("a number");
+                logged[number].store(mark, SeqCst);
+            }
+            all.push(command);
+        }
+        if random.once_in(3) {
+            std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
+        }
+        reader.consumed(to);
+        reader.log().release(to);
+        if last && bytes.is_empty() {
+            return all;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Sends commands in order; every one of them must do what it did when it was logged.
+fn replay(commands: &[Vec<Vec<u8>>], client: &mut Client) {
+    for batch in commands.chunks(100) {
+        let mut bytes = Vec::new();
+        batch.iter().for_each(|command| encode_command(&mut bytes, command));
+        client.send(&bytes);
+        for command in batch {
+            let reply = client.reply();
+            let name = String::from_utf8_lossy(&command[0]).into_owned();
+            let shown: Vec<_> =
+                command.iter().map(|word| String::from_utf8_lossy(&word[..word.len().min(30)]).into_owned()).collect();
+            assert!(!reply.is_error(), "{shown:?}: {reply:?}");
+            let soon = command.get(1).is_some_and(|key| key.starts_with(b"soon"));
+            if matches!(&name[..], "COPY" | "RENAMENX" | "MOVE" | "MSETNX" | "PERSIST" | "PEXPIREAT") && !soon {
+                assert_eq!(reply, Reply::Integer(1), "{shown:?} was logged, and so had an effect");
+            }
+            if matches!(&name[..], "DEL" | "UNLINK") && !soon {
+                assert_eq!(reply, Reply::Integer(command.len() as i64 - 1), "{shown:?} names what was there");
+            }
+        }
+    }
+}
+
+/// Waits until active expiry has removed, and so logged, every key that was to live for a moment only.
+fn await_expiry(server: &InProcess) -> Contents {
+    let started = Instant::now();
+    loop {
+        let contents = server.contents();
+        if contents.iter().all(|((_, key), (_, deadline))| !key.starts_with(b"soon") || deadline.is_none()) {
+            return contents;
+        }
+        assert!(started.elapsed() < running::PATIENCE, "expired keys stay");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn replay_gives_the_same_keyspace() {
+    for workers in [1, 2, 8] {
+        let server = InProcess::start(workers);
+        let reader = server.shared().log.activate(0);
+        let logged: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+        let (stop, done, count) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
+        let (contents, history) = std::thread::scope(|scope| {
+            let consumer = scope.spawn(|| consume(reader, &logged, &done));
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|number| {
+                    let (server, logged, stop, count) = (&server, &logged, &stop, &count);
+                    scope.spawn(move || count.fetch_add(load(number, &mut server.connect(), logged, stop), Relaxed))
+                })
+                .collect();
+            std::thread::sleep(RUN);
+            stop.store(true, Relaxed);
+            let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+            let contents = await_expiry(&server);
+            done.store(true, SeqCst);
+            assert!(ended.iter().all(Result::is_ok), "a client failed");
+            (contents, consumer.join().expect("the log is RESP"))
+        });
+        let second = InProcess::start(2);
+        replay(&history, &mut second.connect());
+        let replayed = await_expiry(&second);
+        eprintln!(
+            "{workers} workers: {} commands, {} in the log, {} keys",
+            count.load(Relaxed),
+            history.len(),
+            contents.len()
+        );
+        assert!(history.len() > 1000, "hardly anything ran");
+        for (key, value) in &contents {
+            assert!(replayed.get(key) == Some(value), "{key:?} differs after the replay");
+        }
+        assert_eq!(contents.len(), replayed.len(), "the replay has keys of its own");
+    }
+}
+
+/// Sends the same write for ever, without waiting for replies: held replies must not be what holds a writer back.
+fn flood(mut stream: TcpStream, number: usize, sent: &AtomicUsize, stop: &AtomicBool) {
+    stream.set_write_timeout(None).expect("a legal timeout");
+    let value = vec![b'v'; 1 << 20];
+    let mut command = Vec::new();
+    encode_command(&mut command, &[b"SET".as_slice(), format!("big{number}").as_bytes(), &value]);
+    while !stop.load(SeqCst) {
+        sent.fetch_add(1, SeqCst);
+        stream.write_all(&command).expect("the server reads");
+    }
+}
+
+#[test]
+fn a_reader_that_stands_still_stops_the_writers_only() {
+    const WRITERS: usize = 4;
+    /// The log's limit, and what may be on its way beyond it: a batch of each writer.
+    const LIMIT: u64 = 256 << 20;
+    const BEYOND: u64 = (WRITERS as u64 * 64) << 20;
+    let server = InProcess::start(2);
+    let log = server.shared().log.clone();
+    let mut reader = log.activate(0);
+    let sent: Vec<AtomicUsize> = (0..WRITERS).map(|_| AtomicUsize::new(0)).collect();
+    let all_sent = || sent.iter().map(|sent| sent.load(SeqCst)).sum::<usize>();
+    let (answered, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for number in 0..WRITERS {
+            let (sent, answered, stop) = (&sent[number], &answered, &stop);
+            let mut client = server.connect();
+            let stream = client.stream.try_clone().expect("a second handle");
+            let flooding = scope.spawn(move || flood(stream, number, sent, stop));
+            scope.spawn(move || {
+                client.stream.set_read_timeout(None).expect("a legal timeout");
+                let mut received = 0;
+                while !flooding.is_finished() || received < sent.load(SeqCst) {
+                    if received == sent.load(SeqCst) {
+                        std::thread::sleep(Duration::from_micros(100));
+                        continue;
+                    }
+                    assert_eq!(client.reply(), Reply::Simple(b"OK".to_vec()));
+                    received += 1;
+                    answered.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        // The log fills and then stands.
+        let (mut end, mut since) = (0, Instant::now());
+        while since.elapsed() < Duration::from_millis(700) || end < LIMIT {
+            std::thread::sleep(Duration::from_millis(10));
+            if log.end() != end {
+                (end, since) = (log.end(), Instant::now());
+            }
+            assert!(since.elapsed() < running::PATIENCE, "the log stopped at {end} bytes");
+        }
+        assert!((LIMIT..LIMIT + BEYOND).contains(&log.pending()), "{} bytes are in the log", log.pending());
+        assert_eq!(answered.load(SeqCst), 0, "writes were acknowledged");
+        let mut other = server.connect();
+        assert_eq!(other.ask("PING"), Reply::Simple(b"PONG".to_vec()));
+        assert_eq!(other.ask("GET clean"), Reply::NullBulk);
+        // Reading lets them go on, and every write is answered in the end.
+        let started = Instant::now();
+        loop {
+            let to = reader.readable();
+            reader.consumed(to);
+            log.release(to);
+            let count = answered.load(SeqCst);
+            if count > 800 {
+                stop.store(true, SeqCst);
+                if count == all_sent() {
+                    break;
+                }
+            }
+            let left = all_sent() - count;
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "{count} writes were answered, {left} are missing; {} bytes are pending, {} of {} released",
+                log.pending(),
+                log.released(),
+                log.end()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        eprintln!("{end} bytes when it stood, {} writes", answered.load(SeqCst));
+    });
+}
