@@ -8,7 +8,7 @@
 //! Dropped: one contiguous buffer (SETRANGE of one byte in a shared 512 MiB string would copy it all, and growth would move it).
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Bytes in each extent but the last: large enough that per-extent costs vanish, small enough to copy within 20 µs.
 pub const EXTENT: usize = 256 * 1024;
@@ -86,14 +86,15 @@ impl Rope {
         Arc::make_mut(&mut self.0).append(bytes.len(), |at, room| room.extend_from_slice(&bytes[at]));
     }
 
-    /// Writes `bytes` at `offset`, growing the string as needed; a gap is filled with zeros.
+    /// Writes `bytes` at `offset`, growing the string as needed; a gap is filled with zeros. Whole extents of zeros are
+    /// shared: a byte far behind the end costs neither their memory nor the time to clear it.
     pub fn set_range(&mut self, offset: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         let inner = Arc::make_mut(&mut self.0);
         if let Some(gap) = offset.checked_sub(inner.len) {
-            inner.append(gap, |at, room| room.resize(room.len() + at.len(), 0));
+            inner.append_zeros(gap);
         }
         let (over, beyond) = bytes.split_at(bytes.len().min(inner.len - offset));
         let mut written = 0;
@@ -135,7 +136,21 @@ impl Rope {
     }
 }
 
+/// An extent of zeros, which all gaps share.
+static ZEROS: LazyLock<Arc<Vec<u8>>> = LazyLock::new(|| Arc::new(vec![0; EXTENT]));
+
 impl Inner {
+    /// Grows by `count` zeros.
+    fn append_zeros(&mut self, count: usize) {
+        let fill = |at: Range<usize>, room: &mut Vec<u8>| room.resize(room.len() + at.len(), 0);
+        let before = count.min(self.len.next_multiple_of(EXTENT) - self.len);
+        self.append(before, fill);
+        let whole = (count - before) / EXTENT;
+        self.extents.extend(std::iter::repeat_n(&*ZEROS, whole).cloned());
+        self.len += whole * EXTENT;
+        self.append(count - before - whole * EXTENT, fill);
+    }
+
     /// Grows by `count` bytes, letting `fill(range of the added bytes, extent)` append each piece.
     fn append(&mut self, count: usize, fill: impl Fn(Range<usize>, &mut Vec<u8>)) {
         let mut done = 0;
@@ -276,6 +291,22 @@ mod tests {
         let shared = rope.extents().zip(snapshot.extents()).filter(|(a, b)| Arc::ptr_eq(a, b)).count();
         assert_eq!(shared, 3, "only the written extent was copied");
         assert_eq!(rope.len(), 4 * EXTENT + 4);
+    }
+
+    #[test]
+    fn a_gap_shares_its_zeros_until_they_are_written() {
+        let mut rope = Rope::from_slice(b"begin");
+        rope.set_range(5 * EXTENT + 3, b"end");
+        let zeros: Vec<_> = rope.extents().filter(|extent| Arc::ptr_eq(extent, &ZEROS)).collect();
+        assert_eq!((zeros.len(), rope.len()), (4, 5 * EXTENT + 6));
+        rope.set_range(2 * EXTENT, b"x");
+        rope.append(b"more");
+        let mut model = b"begin".to_vec();
+        model.resize(5 * EXTENT + 3, 0);
+        model.extend_from_slice(b"endmore");
+        model[2 * EXTENT] = b'x';
+        check(&rope, &model);
+        assert!(ZEROS.iter().all(|byte| *byte == 0), "shared zeros were written");
     }
 
     #[test]
