@@ -8,24 +8,20 @@ mod number;
 mod set;
 
 use crate::args::Args;
+use crate::arguments::{block, double, integer, key, one_of, string, unix_time, word};
 use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_range, key1, keyflag::*};
 use crate::exec::{Exec, ReplyError, Stop, error};
 use gimmal_store::{Entry, NewValue, Rope, ValueRef};
 
-const KEY: Argument = Argument { name: "key", kind: "key", key_spec: Some(0), ..Argument::DEFAULT };
-const VALUE: Argument = Argument { name: "value", ..Argument::DEFAULT };
-const INCREMENT: Argument = Argument { name: "increment", kind: "integer", ..Argument::DEFAULT };
-const START: Argument = Argument { name: "start", kind: "integer", ..Argument::DEFAULT };
-const END: Argument = Argument { name: "end", kind: "integer", ..Argument::DEFAULT };
-const PAIRS: Argument =
-    Argument { name: "data", kind: "block", flags: Argument::MULTIPLE, parts: &[KEY, VALUE], ..Argument::DEFAULT };
+const KEY: Argument = key("key", 0);
+const VALUE: Argument = string("value");
+const INCREMENT: Argument = integer("increment");
+const PAIRS: Argument = block("data", &[KEY, VALUE]).many();
 
-const SECONDS: Argument = Argument { name: "seconds", kind: "integer", token: "EX", ..Argument::DEFAULT };
-const MILLISECONDS: Argument = Argument { name: "milliseconds", kind: "integer", token: "PX", ..Argument::DEFAULT };
-const AT_SECONDS: Argument =
-    Argument { name: "unix-time-seconds", kind: "unix-time", token: "EXAT", ..Argument::DEFAULT };
-const AT_MILLISECONDS: Argument =
-    Argument { name: "unix-time-milliseconds", kind: "unix-time", token: "PXAT", ..Argument::DEFAULT };
+const SECONDS: Argument = integer("seconds").after("EX");
+const MILLISECONDS: Argument = integer("milliseconds").after("PX");
+const AT_SECONDS: Argument = unix_time("unix-time-seconds").after("EXAT");
+const AT_MILLISECONDS: Argument = unix_time("unix-time-milliseconds").after("PXAT");
 const KEEPTTL: Argument = word("keepttl", "KEEPTTL");
 const NX: Argument = word("nx", "NX");
 const XX: Argument = word("xx", "XX");
@@ -40,23 +36,6 @@ const STRING: Command = Command {
     arguments: &[KEY],
     ..Command::DEFAULT
 };
-
-const fn word(name: &'static str, token: &'static str) -> Argument {
-    Argument { name, kind: "pure-token", token, ..Argument::DEFAULT }
-}
-
-const fn optional(argument: Argument) -> Argument {
-    Argument { flags: argument.flags | Argument::OPTIONAL, ..argument }
-}
-
-const fn since(version: &'static str, argument: Argument) -> Argument {
-    Argument { since: version, ..argument }
-}
-
-/// An optional choice.
-const fn choice(name: &'static str, parts: &'static [Argument]) -> Argument {
-    Argument { name, kind: "oneof", flags: Argument::OPTIONAL, parts, ..Argument::DEFAULT }
-}
 
 /// The family's table.
 pub static COMMANDS: &[Command] = &[
@@ -82,28 +61,21 @@ pub static COMMANDS: &[Command] = &[
         arguments: &[
             KEY,
             VALUE,
-            since(
-                "2.6.12",
-                choice(
-                    "condition",
-                    &[
-                        NX,
-                        XX,
-                        since("8.1.0", Argument { name: "comparison-value", token: "IFEQ", ..Argument::DEFAULT }),
-                    ],
-                ),
-            ),
-            since("6.2.0", optional(word("get", "GET"))),
-            choice(
+            one_of("condition", &[NX, XX, string("comparison-value").after("IFEQ").since("8.1.0")])
+                .optional()
+                .since("2.6.12"),
+            word("get", "GET").optional().since("6.2.0"),
+            one_of(
                 "expiration",
                 &[
-                    since("2.6.12", SECONDS),
-                    since("2.6.12", MILLISECONDS),
-                    since("6.2.0", AT_SECONDS),
-                    since("6.2.0", AT_MILLISECONDS),
-                    since("6.0.0", KEEPTTL),
+                    SECONDS.since("2.6.12"),
+                    MILLISECONDS.since("2.6.12"),
+                    AT_SECONDS.since("6.2.0"),
+                    AT_MILLISECONDS.since("6.2.0"),
+                    KEEPTTL.since("6.0.0"),
                 ],
-            ),
+            )
+            .optional(),
         ],
         history: &[
             ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
@@ -133,7 +105,7 @@ pub static COMMANDS: &[Command] = &[
         keys: &[key1(OW | UPDATE)],
         since: "2.0.0",
         summary: "Stores a string at a key with a time to live in seconds.",
-        arguments: &[KEY, Argument { token: "", ..SECONDS }, VALUE],
+        arguments: &[KEY, integer("seconds"), VALUE],
         deprecated: Some(("2.6.12", "`SET` with the `EX` argument")),
         ..STRING
     },
@@ -145,7 +117,7 @@ pub static COMMANDS: &[Command] = &[
         keys: &[key1(OW | UPDATE)],
         since: "2.6.0",
         summary: "Stores a string at a key with a time to live in milliseconds.",
-        arguments: &[KEY, Argument { token: "", ..MILLISECONDS }, VALUE],
+        arguments: &[KEY, integer("milliseconds"), VALUE],
         deprecated: Some(("2.6.12", "`SET` with the `PX` argument")),
         ..STRING
     },
@@ -178,7 +150,8 @@ pub static COMMANDS: &[Command] = &[
         summary: "Answers the string at a key and sets or removes its time to live.",
         arguments: &[
             KEY,
-            choice("expiration", &[SECONDS, MILLISECONDS, AT_SECONDS, AT_MILLISECONDS, word("persist", "PERSIST")]),
+            one_of("expiration", &[SECONDS, MILLISECONDS, AT_SECONDS, AT_MILLISECONDS, word("persist", "PERSIST")])
+                .optional(),
         ],
         ..STRING
     },
@@ -191,7 +164,7 @@ pub static COMMANDS: &[Command] = &[
         since: "2.4.0",
         complexity: "O(N) where N is the length of the answer; large parts are not copied",
         summary: "Answers a part of the string at a key.",
-        arguments: &[KEY, START, END],
+        arguments: &[KEY, integer("start"), integer("end")],
         ..STRING
     },
     Command {
@@ -202,7 +175,7 @@ pub static COMMANDS: &[Command] = &[
         keys: &[key1(RO | ACCESS)],
         complexity: "O(N) where N is the length of the answer; large parts are not copied",
         summary: "Answers a part of the string at a key.",
-        arguments: &[KEY, START, END],
+        arguments: &[KEY, integer("start"), integer("end")],
         deprecated: Some(("2.0.0", "`GETRANGE`")),
         ..STRING
     },
@@ -236,7 +209,7 @@ pub static COMMANDS: &[Command] = &[
         since: "2.2.0",
         complexity: "O(N) where N is the number of bytes written, with those of a gap before them",
         summary: "Overwrites a part of the string at a key; a missing key counts as empty.",
-        arguments: &[KEY, Argument { name: "offset", kind: "integer", ..Argument::DEFAULT }, VALUE],
+        arguments: &[KEY, integer("offset"), VALUE],
         ..STRING
     },
     Command {
@@ -268,7 +241,7 @@ pub static COMMANDS: &[Command] = &[
         arity: 3,
         flags: WRITE | DENYOOM | FAST,
         summary: "Subtracts from the integer at a key; a missing key counts as 0.",
-        arguments: &[KEY, Argument { name: "decrement", ..INCREMENT }],
+        arguments: &[KEY, integer("decrement")],
         ..STRING
     },
     Command {
@@ -278,7 +251,7 @@ pub static COMMANDS: &[Command] = &[
         flags: WRITE | DENYOOM | FAST,
         since: "2.6.0",
         summary: "Adds to the decimal number at a key; a missing key counts as 0.",
-        arguments: &[KEY, Argument { kind: "double", ..INCREMENT }],
+        arguments: &[KEY, double("increment")],
         ..STRING
     },
     Command {
@@ -289,7 +262,7 @@ pub static COMMANDS: &[Command] = &[
         keys: &[key_range(1, -1, 1, RO | ACCESS)],
         complexity: "O(N) where N is the number of keys",
         summary: "Answers the strings at several keys, all of one moment.",
-        arguments: &[Argument { flags: Argument::MULTIPLE, ..KEY }],
+        arguments: &[KEY.many()],
         tips: &["request_policy:multi_shard"],
         ..STRING
     },
@@ -333,10 +306,10 @@ pub static COMMANDS: &[Command] = &[
         complexity: "O(N) where N is the number of keys",
         summary: "Stores strings at several keys at once, with one condition and one time to live for all.",
         arguments: &[
-            Argument { name: "numkeys", kind: "integer", ..Argument::DEFAULT },
+            integer("numkeys"),
             PAIRS,
-            choice("condition", &[NX, XX]),
-            choice("expiration", &[SECONDS, MILLISECONDS, AT_SECONDS, AT_MILLISECONDS, KEEPTTL]),
+            one_of("condition", &[NX, XX]).optional(),
+            one_of("expiration", &[SECONDS, MILLISECONDS, AT_SECONDS, AT_MILLISECONDS, KEEPTTL]).optional(),
         ],
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         ..STRING
@@ -362,12 +335,12 @@ pub static COMMANDS: &[Command] = &[
         complexity: "O(N*M) where N and M are the lengths of the strings",
         summary: "Finds the longest common subsequence of two strings.",
         arguments: &[
-            Argument { name: "key1", ..KEY },
-            Argument { name: "key2", ..KEY },
-            optional(word("len", "LEN")),
-            optional(word("idx", "IDX")),
-            optional(Argument { name: "min-match-len", kind: "integer", token: "MINMATCHLEN", ..Argument::DEFAULT }),
-            optional(word("withmatchlen", "WITHMATCHLEN")),
+            key("key1", 0),
+            key("key2", 0),
+            word("len", "LEN").optional(),
+            word("idx", "IDX").optional(),
+            integer("min-match-len").after("MINMATCHLEN").optional(),
+            word("withmatchlen", "WITHMATCHLEN").optional(),
         ],
         ..STRING
     },
