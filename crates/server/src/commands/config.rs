@@ -133,8 +133,12 @@ pub fn is_local(session: &Session) -> bool {
     }
 }
 
-/// Directives of listening sockets, which are opened once.
-const LISTENERS: [Id; 3] = [Id::of("port"), Id::of("bind"), Id::of("tls-port")];
+/// Directives of listening sockets, which are opened once, and what Redis says when it cannot open them.
+const LISTENERS: [(Id, &str); 3] = [
+    (Id::of("port"), "Unable to listen on this port"),
+    (Id::of("bind"), "Failed to bind to specified addresses"),
+    (Id::of("tls-port"), "Unable to listen on this port"),
+];
 const APPENDONLY: Id = Id::of("appendonly");
 const MAXCLIENTS: Id = Id::of("maxclients");
 const LOGLEVEL: Id = Id::of("loglevel");
@@ -144,11 +148,9 @@ const DIR: Id = Id::of("dir");
 fn apply(old: &Config, new: &Config) -> Result<(), SetError> {
     let changes = new.changes_since(old);
     for id in &changes {
-        if LISTENERS.contains(id) {
-            return Err(SetError::refused(
-                *id,
-                "Unable to listen on this port: the server listens where it was started; restart it to change that",
-            ));
+        if let Some((_, words)) = LISTENERS.iter().find(|(listener, _)| listener == id) {
+            let reason = format!("{words}: the server listens where it was started; restart it to change that");
+            return Err(SetError::refused(*id, reason));
         }
         let promises = *id == APPENDONLY && new.flag(const { Flag::of("appendonly") });
         if promises && id.directive().effect == Effect::NotYet {

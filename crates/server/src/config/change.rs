@@ -68,12 +68,14 @@ impl Config {
     /// The first pair that is refused.
     pub fn set_by(&self, caller: Caller, pairs: &[(&[u8], &[u8])]) -> Result<Config, SetError> {
         let mut ids: Vec<Id> = Vec::with_capacity(pairs.len());
-        for (name, _) in pairs {
+        for (name, value) in pairs {
             let shown = one_line(name);
             let id = Id::find(&shown).ok_or_else(|| SetError::Unknown(shown.clone()))?;
             let refused = |reason: &str| SetError::Refused { argument: shown.clone(), reason: reason.into() };
             let directive = id.directive();
             match directive.change {
+                // Tools that set every directive to what CONFIG GET said know which are fixed in their server, not these.
+                Change::AtStart if directive.is_foreign() && self.holds(id, value) => {}
                 Change::AtStart => return Err(refused("can't set immutable config")),
                 Change::Protected if !self.enable_protected_configs().allows(caller.local) => {
                     return Err(refused("can't set protected config"));
@@ -96,6 +98,11 @@ impl Config {
             }
         }
         Ok(changed)
+    }
+
+    /// Whether the directive has this value already.
+    fn holds(&self, id: Id, value: &[u8]) -> bool {
+        self.read(id, value).is_ok_and(|value| value == *self.value(id))
     }
 
     fn read(&self, id: Id, value: &[u8]) -> Result<super::Value, String> {

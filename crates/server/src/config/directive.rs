@@ -243,6 +243,11 @@ impl Directive {
         self.names().any(|own| own.eq_ignore_ascii_case(name))
     }
 
+    /// Whether no server that clients know has it in effect: it is this server's own, or does nothing here by design.
+    pub fn is_foreign(&self) -> bool {
+        self.origin == Origin::Gimmal || matches!(self.effect, Effect::Ignored(_))
+    }
+
     /// Its name, then its aliases.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())

@@ -28,6 +28,20 @@ fn matching_finds_names_aliases_and_globs_once_each() {
     assert!(names(&[b"*"]).len() > 200);
 }
 
+/// A test suite that sets every directive to what CONFIG GET says, but for those that are fixed in its server, failed at
+/// `workers`.
+#[test]
+fn own_fixed_directives_may_be_set_to_what_they_are() {
+    let config = Config::default();
+    for (name, value) in [("workers", "0"), ("shards", "1024"), ("io-threads-do-reads", "no")] {
+        let same = set(&config, name, value).expect(name);
+        assert_eq!(same.changes_since(&config), [], "{name}");
+    }
+    for (name, value) in [("workers", "3"), ("io-threads-do-reads", "yes"), ("databases", "16")] {
+        assert!(set(&config, name, value).is_err(), "{name}");
+    }
+}
+
 #[test]
 fn errors_have_the_words_of_redis() {
     let config = Config::default();
