@@ -140,6 +140,11 @@ impl Connection {
         !matches!(self.state, State::Lingering | State::Closing)
     }
 
+    /// Its command waits to be run.
+    pub fn is_blocked(&self) -> bool {
+        self.state == State::Aside && matches!(self.aside.as_deref(), Some(Aside::Parked(_)))
+    }
+
     /// It is neither closed nor about to be.
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::Finishing | State::Lingering | State::Closing)

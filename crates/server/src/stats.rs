@@ -91,6 +91,8 @@ pub struct WorkerStats {
     pub query_bytes: Counter,
     /// Bytes of replies waiting on this worker's connections.
     pub output_bytes: Counter,
+    /// Connections whose command waits for the end of a pause or for room in the log, at the end of the last pass.
+    pub blocked: Counter,
     /// Engine counters, copied at each tick.
     pub engine: [Counter; ENGINE_COUNTERS.len()],
     commands_by_id: Box<[CommandStats]>,
@@ -160,6 +162,7 @@ impl WorkerStats {
             expire_ns: Counter::default(),
             query_bytes: Counter::default(),
             output_bytes: Counter::default(),
+            blocked: Counter::default(),
             engine: Default::default(),
             commands_by_id: (0..commands).map(|_| CommandStats::default()).collect(),
         }

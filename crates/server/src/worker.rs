@@ -352,6 +352,9 @@ impl State {
     }
 
     fn end_pass(&mut self, counters: gimmal_io::Counters) {
+        let State { holding, connections, .. } = self;
+        let blocked = holding.iter().filter(|id| connections.find(**id).is_some_and(|c| c.is_blocked())).count();
+        self.local.stats.blocked.set(blocked as u64);
         let stats = &self.local.stats;
         stats.passes.add(1);
         let ended = self.local.timer.raw();

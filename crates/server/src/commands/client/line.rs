@@ -22,6 +22,8 @@ pub struct Buffers {
     pub held_batches: usize,
     /// Bytes of those, and of what is being sent.
     pub held: usize,
+    /// Its command waits to be run.
+    pub blocked: bool,
     /// It is being closed once its replies are sent.
     pub finishing: bool,
 }
@@ -41,6 +43,7 @@ impl Buffers {
             replies: c.output.len(),
             held_batches: c.held.len(),
             held: c.held_bytes + c.sending,
+            blocked: c.is_blocked(),
             finishing: c.state == Doing::Finishing,
         }
     }
@@ -94,6 +97,7 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
 /// A letter for each state that is not the usual one, or `N`.
 fn flags(session: &Session, buffers: &Buffers) -> String {
     let letters = [
+        (buffers.blocked, 'b'),
         (buffers.finishing || session.close_after_reply, 'c'),
         (session.peer == Peer::Unix, 'U'),
         (session.no_evict, 'e'),

@@ -57,7 +57,8 @@ pub fn clients(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("connected_clients", exec.shared.lifecycle.clients());
     text.field("cluster_connections", 0);
     text.field("maxclients", exec.local.config.maxclients());
-    text.zeros(&["client_recent_max_input_buffer", "client_recent_max_output_buffer", "blocked_clients"]);
+    text.zeros(&["client_recent_max_input_buffer", "client_recent_max_output_buffer"]);
+    text.field("blocked_clients", exec.shared.sum(|s| s.blocked.value()));
     text.zeros(&[
         "tracking_clients",
         "pubsub_clients",
