@@ -38,9 +38,8 @@ pub(crate) fn send_slices(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io:
 /// Accepts one connection: blocking mode, closed on exec.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: null address pointers are allowed: the address is not wanted.
-    let fd = unsafe {
-        libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
-    };
+    let fd =
+        unsafe { libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
     owned(fd)
 }
 
@@ -164,9 +163,8 @@ fn epoll_pwait2(poll: BorrowedFd<'_>, events: &mut [libc::epoll_event], room: i3
     };
     // SAFETY: pointer and room are those of a mutable slice, which like the timespec outlives the call; a null signal
     // mask is allowed.
-    let count = unsafe {
-        libc::epoll_pwait2(poll.as_raw_fd(), events.as_mut_ptr(), room, &raw const spec, std::ptr::null())
-    };
+    let count =
+        unsafe { libc::epoll_pwait2(poll.as_raw_fd(), events.as_mut_ptr(), room, &raw const spec, std::ptr::null()) };
     if count >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS) {
         return count;
     }

@@ -397,10 +397,10 @@ mod tests {
 
     #[test]
     fn loads_are_pairs() {
-        assert_eq!(parse_loads("50:1, 7:16").expect("parses"), [
-            Load { connections: 50, pipeline: 1 },
-            Load { connections: 7, pipeline: 16 }
-        ]);
+        assert_eq!(
+            parse_loads("50:1, 7:16").expect("parses"),
+            [Load { connections: 50, pipeline: 1 }, Load { connections: 7, pipeline: 16 }]
+        );
         assert!(parse_loads("50").is_err());
     }
 }

@@ -246,8 +246,7 @@ impl Load {
         if connection.pending == self.reply_bytes && self.input[0] == b'-' {
             bail!("the server answers {}", String::from_utf8_lossy(&self.input[..length.min(80)]).trim_end());
         }
-        connection.pending =
-            connection.pending.checked_sub(length).context("a reply was longer than the first one")?;
+        connection.pending = connection.pending.checked_sub(length).context("a reply was longer than the first one")?;
         Ok(connection.pending == 0)
     }
 }
@@ -409,8 +408,7 @@ mod tests {
 
     #[test]
     fn lines_go_both_ways() {
-        let measured =
-            Measured { rps: 5.0, p50_us: 1, p99_us: 2, p999_us: 3, max_us: 4, requests: 9, load_cpu: 0.25 };
+        let measured = Measured { rps: 5.0, p50_us: 1, p99_us: 2, p999_us: 3, max_us: 4, requests: 9, load_cpu: 0.25 };
         assert_eq!(Measured::from_line(&measured.line()).expect("reads"), measured);
         assert!(Measured::from_line("1 2").is_err());
     }

@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn sizes_are_pairs() {
-        assert_eq!(parse_sizes("16:8,20:100").expect("parses"), [
-            Size { key: 16, value: 8 },
-            Size { key: 20, value: 100 }
-        ]);
+        assert_eq!(
+            parse_sizes("16:8,20:100").expect("parses"),
+            [Size { key: 16, value: 8 }, Size { key: 20, value: 100 }]
+        );
         assert!(parse_sizes("16").is_err());
         assert!(parse_sizes("3:8").is_err(), "a key must hold its number");
     }

@@ -113,13 +113,10 @@ mod tests {
 
     #[test]
     fn quotes_and_escapes() {
-        assert_eq!(split(r#"SET  k "a b\r\n\x00\xff\"" 'it\'s' """#).expect("splits"), [
-            b"SET".to_vec(),
-            b"k".to_vec(),
-            b"a b\r\n\x00\xff\"".to_vec(),
-            b"it's".to_vec(),
-            b"".to_vec()
-        ]);
+        assert_eq!(
+            split(r#"SET  k "a b\r\n\x00\xff\"" 'it\'s' """#).expect("splits"),
+            [b"SET".to_vec(), b"k".to_vec(), b"a b\r\n\x00\xff\"".to_vec(), b"it's".to_vec(), b"".to_vec()]
+        );
         assert_eq!(split_text(r#"server --dir="/a b" -x"#).expect("splits"), ["server", "--dir=/a b", "-x"]);
         assert_eq!(split("   ").expect("splits"), Vec::<Vec<u8>>::new());
     }

@@ -36,6 +36,7 @@ pub mod glob;
 pub mod keys;
 pub mod logging;
 pub mod mail;
+pub mod notify;
 #[allow(unsafe_code)]
 pub mod os;
 pub mod rates;

@@ -8,7 +8,7 @@
 //! engine while a completion is borrowed from it goes through `actions`.
 
 use crate::command::gate;
-use crate::config::{ClientClass, Config};
+use crate::config::{ClientClass, Config, Events};
 use crate::connection::{Connection, Connections, State as Doing};
 use crate::mail::Message;
 use crate::serve::Scratch;
@@ -105,6 +105,8 @@ pub struct Local {
     pub tracks_latency: bool,
     /// The processor time of every command is measured.
     pub tracks_cpu: bool,
+    /// Classes of keyspace events that are published.
+    pub events: Events,
     /// The gate is closed for the command that runs: its locks cannot fail.
     pub exclusive: bool,
     /// The connection whose command runs.
@@ -145,6 +147,7 @@ impl<E: Engine> Worker<E> {
             slowlog_max_len: 0,
             tracks_latency: true,
             tracks_cpu: false,
+            events: Events::default(),
             exclusive: false,
             conn: ConnId { index: 0, generation: 0 },
             random: Random::seeded(),

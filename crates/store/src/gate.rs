@@ -86,7 +86,13 @@ impl Gate {
                 fence(Ordering::SeqCst);
                 if self.closing.0.load(Ordering::Acquire) == 0 {
                     let alone = self.only.0.load(Ordering::Relaxed) == participant + 1;
-                    return Batch { gate: self, participant, alone, locked: std::cell::Cell::new(0), not_send: PhantomData };
+                    return Batch {
+                        gate: self,
+                        participant,
+                        alone,
+                        locked: std::cell::Cell::new(0),
+                        not_send: PhantomData,
+                    };
                 }
                 word.store(OUTSIDE, Ordering::Release);
             }

@@ -255,11 +255,10 @@ mod tests {
         assert!(file.idents.iter().any(|ident| ident.is_attribute && ident.name == "ignore"));
         let functions: Vec<_> =
             file.functions.iter().map(|f| (&*f.owner, &*f.name, f.line, f.lines, f.is_test)).collect();
-        assert_eq!(functions, [
-            ("Shape", "twice", 10, 3, false),
-            ("Square", "area", 16, 1, false),
-            ("tests", "checks", 23, 3, true)
-        ]);
+        assert_eq!(
+            functions,
+            [("Shape", "twice", 10, 3, false), ("Square", "area", 16, 1, false), ("tests", "checks", 23, 3, true)]
+        );
         assert_eq!(file.lines_without_tests, FILE.lines().count() - 8);
     }
 

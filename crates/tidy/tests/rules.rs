@@ -304,9 +304,11 @@ fn is_function(name: &str) -> bool {
     let mut segments: Vec<&str> = name.split("::").collect();
     let function = segments.pop().unwrap_or_default();
     FILES.iter().any(|file| {
-        let in_file = |segment: &str| file.path.components().any(|part| {
-            Path::new(part.as_os_str()).file_stem().is_some_and(|stem| *stem == *segment)
-        });
+        let in_file = |segment: &str| {
+            file.path
+                .components()
+                .any(|part| Path::new(part.as_os_str()).file_stem().is_some_and(|stem| *stem == *segment))
+        };
         file.functions.iter().any(|candidate| {
             let in_owner = |segment: &&str| candidate.owner == **segment || in_file(segment);
             candidate.name == function

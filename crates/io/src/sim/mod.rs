@@ -136,9 +136,8 @@ impl SimEngine {
             }
             chances.extend((connection.leaving != Leaving::No).then_some(Chance::Leave(conn)));
         }
-        let waiting = |(at, (_, socket)): (usize, &(ListenerId, SimSocket))| {
-            socket.clients_wait().then_some(Chance::Accept(at))
-        };
+        let waiting =
+            |(at, (_, socket)): (usize, &(ListenerId, SimSocket))| socket.clients_wait().then_some(Chance::Accept(at));
         chances.extend(self.listeners.iter().enumerate().filter_map(waiting));
         chances
     }
@@ -201,9 +200,7 @@ impl SimEngine {
             self.ready.push_back(Ready::Done(Completion::Sent { conn, output, result }));
         }
         self.ready.push_back(Ready::Done(match connection.leaving {
-            Leaving::Detaching => {
-                Completion::Detached { conn, socket: Socket(socket::Kind::Sim(connection.socket)) }
-            }
+            Leaving::Detaching => Completion::Detached { conn, socket: Socket(socket::Kind::Sim(connection.socket)) },
             _ => Completion::Closed { conn },
         }));
     }

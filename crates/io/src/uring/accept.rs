@@ -37,9 +37,7 @@ impl Uring {
     }
 
     fn listener_of(&self, token: Token) -> Option<usize> {
-        self.listeners.iter().position(|listener| {
-            (listener.id, listener.serial) == (token.index(), token.generation())
-        })
+        self.listeners.iter().position(|listener| (listener.id, listener.serial) == (token.index(), token.generation()))
     }
 
     pub(super) fn accepted(&mut self, token: Token, cqe: Cqe) {

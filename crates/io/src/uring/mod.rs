@@ -239,8 +239,7 @@ impl Engine for Uring {
         os::set_nonblocking(socket.as_fd(), false)?;
         self.listener_serial = (self.listener_serial + 1) & 0x00ff_ffff;
         let serial = self.listener_serial;
-        let listener =
-            Listener { id, serial, socket, armed: false, cancels: 0, leaving: false, retry_at: None };
+        let listener = Listener { id, serial, socket, armed: false, cancels: 0, leaving: false, retry_at: None };
         self.listeners.push(listener);
         self.arm_accept(self.listeners.len() - 1);
         Ok(())

@@ -289,9 +289,8 @@ impl Drop for Ring {
             let fd = self.uring.as_raw_fd();
             let mut update = RegisterFd { offset: index, reserved: 0, data: 0 };
             // SAFETY: the update outlives the call.
-            let result = unsafe {
-                libc::syscall(libc::SYS_io_uring_register, fd, UNREGISTER_RING_FDS, &raw mut update, 1u32)
-            };
+            let result =
+                unsafe { libc::syscall(libc::SYS_io_uring_register, fd, UNREGISTER_RING_FDS, &raw mut update, 1u32) };
             debug_assert_eq!(result, 1, "unregistering the ring: {}", io::Error::last_os_error());
         }
     }
@@ -326,8 +325,6 @@ fn build(sq_entries: u32, cq_entries: u32, task_run: Option<TaskRun>, no_sqarray
 fn register_ring_fd(fd: i32) -> Option<i32> {
     let mut update = RegisterFd { offset: u32::MAX, reserved: 0, data: u64::try_from(fd).ok()? };
     // SAFETY: the update outlives the call, which writes the index into it.
-    let result = unsafe {
-        libc::syscall(libc::SYS_io_uring_register, fd, REGISTER_RING_FDS, &raw mut update, 1u32)
-    };
+    let result = unsafe { libc::syscall(libc::SYS_io_uring_register, fd, REGISTER_RING_FDS, &raw mut update, 1u32) };
     if result == 1 { i32::try_from(update.offset).ok() } else { None }
 }

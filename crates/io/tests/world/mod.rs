@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gimmal_io::{
-    Completion, ConnId, Engine, Epoll, Faults, Output, SimClient, SimEngine, SimNet, Socket, TaskRun, Uring, UringOptions,
+    Completion, ConnId, Engine, Epoll, Faults, Output, SimClient, SimEngine, SimNet, Socket, TaskRun, Uring,
+    UringOptions,
 };
 
 /// How long anything may take before the test fails.
@@ -53,17 +54,19 @@ impl World {
 
     pub fn engine(&self) -> Box<dyn Engine> {
         let default = UringOptions { sync_send_bytes: usize::MAX, ..UringOptions::default() };
-        let hostile =
-            UringOptions { sq_entries: 2, cq_entries: 4, buffers: 2, buffer_bytes: 64, task_run: TaskRun::Coop, ..default };
+        let hostile = UringOptions {
+            sq_entries: 2,
+            cq_entries: 4,
+            buffers: 2,
+            buffer_bytes: 64,
+            task_run: TaskRun::Coop,
+            ..default
+        };
         match self.kind {
             Kind::Sim | Kind::SimHostile => Box::new(SimEngine::new(&self.net)),
             Kind::Epoll | Kind::EpollUnix => Box::new(Epoll::new().unwrap()),
-            Kind::Uring => {
-                Box::new(Uring::new(UringOptions { task_run: TaskRun::Coop, ..default }).unwrap())
-            }
-            Kind::UringDefer => {
-                Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..default }).unwrap())
-            }
+            Kind::Uring => Box::new(Uring::new(UringOptions { task_run: TaskRun::Coop, ..default }).unwrap()),
+            Kind::UringDefer => Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..default }).unwrap()),
             Kind::UringDeferHostile => {
                 Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..hostile }).unwrap())
             }

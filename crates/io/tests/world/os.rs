@@ -20,8 +20,6 @@ fn set<T>(socket: &impl AsFd, option: i32, value: &T) {
     let length = libc::socklen_t::try_from(size_of::<T>()).unwrap();
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: value is a plain option struct that outlives the call, and length is its size.
-    let result = unsafe {
-        libc::setsockopt(fd, libc::SOL_SOCKET, option, std::ptr::from_ref(value).cast(), length)
-    };
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, std::ptr::from_ref(value).cast(), length) };
     assert_eq!(result, 0, "setsockopt {option}: {}", io::Error::last_os_error());
 }

@@ -96,9 +96,7 @@ impl Pattern {
             (Self::Verbatim(format, wanted), Reply::Verbatim(actual, text)) => {
                 resp3 && format == actual && glob_matches(&expand(wanted, variables), text)
             }
-            (Self::Verbatim(_, wanted), Reply::Bulk(text)) => {
-                !resp3 && glob_matches(&expand(wanted, variables), text)
-            }
+            (Self::Verbatim(_, wanted), Reply::Bulk(text)) => !resp3 && glob_matches(&expand(wanted, variables), text),
             (Self::CaptureInteger(name), Reply::Integer(value)) => {
                 variables.insert(name.clone(), value.to_string().into_bytes());
                 true
@@ -382,7 +380,11 @@ mod tests {
             ("~[:1 :2]", b"*2\r\n:2\r\n:1\r\n", b"~2\r\n:2\r\n:1\r\n"),
             (">[:1 :2]", b"*2\r\n:1\r\n:2\r\n", b">2\r\n:1\r\n:2\r\n"),
             ("{:1 :2}", b"*2\r\n:1\r\n:2\r\n", b"%1\r\n:1\r\n:2\r\n"),
-            ("{\"a\" [] \"b\" *}", b"*4\r\n$1\r\nb\r\n:1\r\n$1\r\na\r\n*0\r\n", b"%2\r\n$1\r\nb\r\n:1\r\n$1\r\na\r\n*0\r\n"),
+            (
+                "{\"a\" [] \"b\" *}",
+                b"*4\r\n$1\r\nb\r\n:1\r\n$1\r\na\r\n*0\r\n",
+                b"%2\r\n$1\r\nb\r\n:1\r\n$1\r\na\r\n*0\r\n",
+            ),
         ];
         for (pattern, resp2, resp3) in forms {
             assert!(fits(pattern, resp2, Resp2), "{pattern} in RESP2");

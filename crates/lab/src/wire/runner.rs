@@ -72,11 +72,7 @@ pub fn reset<N: Network>(network: &mut N, script: &Script) -> Result<(), Failure
 }
 
 /// The first command that `case` needs and the server does not know.
-pub fn missing_command<N: Network>(
-    network: &mut N,
-    script: &Script,
-    case: &Case,
-) -> Result<Option<String>, Failure> {
+pub fn missing_command<N: Network>(network: &mut N, script: &Script, case: &Case) -> Result<Option<String>, Failure> {
     for command in &case.needs {
         if let Reply::Array(known) = admin(network, script, &["COMMAND", "INFO", command])?
             && matches!(known[..], [Reply::NullArray | Reply::NullBulk])
@@ -186,7 +182,9 @@ impl<N: Network> Play<'_, N> {
 
     fn nothing_is_left(&mut self) -> Result<(), String> {
         for (name, client) in &mut self.clients {
-            client.expect_silence(Duration::ZERO).map_err(|message| format!("{name}: at the end of the case {message}"))?;
+            client
+                .expect_silence(Duration::ZERO)
+                .map_err(|message| format!("{name}: at the end of the case {message}"))?;
         }
         Ok(())
     }

@@ -83,8 +83,7 @@ impl Script {
     /// # Errors
     /// A line that is none of the format, with its number.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        let mut script =
-            Self { name: name.to_owned(), server_args: Vec::new(), password: None, cases: Vec::new() };
+        let mut script = Self { name: name.to_owned(), server_args: Vec::new(), password: None, cases: Vec::new() };
         for (number, line) in logical_lines(text) {
             script.line(number, &line).with_context(|| format!("{name}:{number}: {line}"))?;
         }
