@@ -58,6 +58,22 @@ impl Rope {
         self.slices(start, end).map(|(extent, part)| (Arc::clone(extent), part))
     }
 
+    /// The bytes `start..end`, piece by piece. `end` is cut to the length.
+    pub fn pieces(&self, start: usize, end: usize) -> impl Iterator<Item = &[u8]> {
+        self.slices(start, end).map(|(extent, part)| &extent[part])
+    }
+
+    /// Byte number `at`, if the string is so long.
+    #[inline]
+    pub fn byte(&self, at: usize) -> Option<u8> {
+        self.0.extents.get(at / EXTENT)?.get(at % EXTENT).copied()
+    }
+
+    /// Whether both are the very same value, unchanged since one was cloned from the other: O(1).
+    pub fn is_same(&self, other: &Rope) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Appends the bytes `start..end` to `out`. `end` is cut to the length.
     pub fn copy_range(&self, start: usize, end: usize, out: &mut Vec<u8>) {
         for (extent, part) in self.slices(start, end) {
@@ -327,6 +343,18 @@ mod tests {
             let end = end.min(bytes.len());
             assert_eq!(joined, &bytes[start.min(end)..end], "{start}..{end}");
         }
+    }
+
+    #[test]
+    fn a_clone_is_the_same_until_either_changes() {
+        let mut rope = Rope::from_slice(&pattern(EXTENT + 9));
+        let snapshot = rope.clone();
+        assert!(rope.is_same(&snapshot));
+        rope.set_range(3, b"x");
+        assert!(!rope.is_same(&snapshot));
+        assert_eq!((rope.byte(3), snapshot.byte(3), rope.byte(EXTENT + 9)), (Some(b'x'), Some(93), None));
+        let joined: Vec<u8> = snapshot.pieces(EXTENT - 2, EXTENT + 2).flatten().copied().collect();
+        assert_eq!(joined, &pattern(EXTENT + 9)[EXTENT - 2..EXTENT + 2]);
     }
 
     #[test]

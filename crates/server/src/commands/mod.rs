@@ -1,6 +1,7 @@
 //! The command families; each opens with its table.
 
 pub mod acl;
+pub mod bitmap;
 pub mod client;
 pub mod command;
 pub mod config;
@@ -23,6 +24,7 @@ use crate::command::Table;
 pub fn table() -> Table {
     Table::new(&[
         string::COMMANDS,
+        bitmap::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,
