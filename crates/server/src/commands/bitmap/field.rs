@@ -8,6 +8,7 @@ use crate::command::keyflag;
 use crate::commands::string::string_of;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::notify;
 use gimmal_store::{Encoding, EntryMut, NewValue};
 
 const BAD_TYPE: ReplyError =
@@ -267,6 +268,7 @@ fn run_all(exec: &mut Exec<'_>, args: &Args<'_>, steps: &[Step], last_byte: usiz
         exec.changed(changes.saturating_sub(1));
         let words: Vec<&[u8]> = std::iter::once(&b"BITFIELD"[..]).chain(args.rest(1)).collect();
         exec.effect(locked.key(), &words);
+        exec.notify(notify::STRING, "setbit", args.at(1));
     }
     Ok(())
 }

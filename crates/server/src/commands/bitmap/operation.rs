@@ -9,6 +9,7 @@ use crate::args::Args;
 use crate::commands::string::string_of;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, LockedMany, Outcome, ReplyError, SLICE_US, Stop, error};
+use crate::notify;
 use gimmal_store::{INLINE_MAX, NewValue, Rope, RopeBuilder, ValueRef};
 use std::time::{Duration, Instant};
 
@@ -115,6 +116,10 @@ fn store(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>, operation: &str, names:
     if changed {
         let words: Vec<&[u8]> = [&b"BITOP"[..], operation.as_bytes()].iter().chain(names).copied().collect();
         exec.effect(keys.key(0), &words);
+        match len {
+            0 => exec.notify(notify::GENERIC, "del", names[0]),
+            _ => exec.notify(notify::STRING, "set", names[0]),
+        }
     }
     exec.reply.put().count(len);
 }

@@ -4,6 +4,7 @@ use super::{Bytes, offset};
 use crate::args::{Args, parse_int};
 use crate::commands::string::string_of;
 use crate::exec::{Exec, Outcome, error};
+use crate::notify;
 use gimmal_store::{Encoding, NewValue};
 
 pub(super) fn getbit(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -45,6 +46,7 @@ pub(super) fn setbit(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     }
     if changed {
         exec.effect(locked.key(), &[b"SETBIT", args.at(1), args.at(2), args.at(3)]);
+        exec.notify(notify::STRING, "setbit", args.at(1));
     }
     exec.reply.put().integer(i64::from(was));
     Ok(())
