@@ -12,6 +12,7 @@ use crate::shared::Shared;
 use crate::worker::Local;
 use gimmal_log::Lsn;
 use gimmal_log::record::Record;
+use gimmal_store::types::{Aggregate, Kind};
 use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, OwnedEntry, Put, Removed, Shard, ShardState};
 use std::borrow::Cow;
 
@@ -84,6 +85,19 @@ pub struct Exec<'a> {
     pub(crate) depends_on: Lsn,
     pub(crate) hint: Option<(usize, Hash)>,
 }
+
+/// What [`Exec::edit`] did.
+pub struct Edited<R> {
+    /// What the change returned.
+    pub result: R,
+    /// The key was not there before.
+    pub created: bool,
+    /// The last element went, and the key with it.
+    pub emptied: bool,
+}
+
+/// The value is of another type than the command works on.
+pub const WRONG_TYPE: ReplyError = error("WRONGTYPE Operation against a key holding the wrong kind of value");
 
 /// One locked key.
 pub struct Locked<'l> {
@@ -307,6 +321,58 @@ impl<'a> Exec<'a> {
             table.find_live_mut(hash, name, now_ms, || expired(local, state, depends_on, db, hash, name))?;
         entry.set_clock(clock);
         Some(entry)
+    }
+
+    /// Changes the aggregate at a key, and removes the key if that leaves no element. `None` if there is no such key.
+    ///
+    /// # Errors
+    /// WRONGTYPE, and no change, if it holds a value of another type.
+    pub fn edit<T: Kind, R>(
+        &mut self,
+        mut key: Key<'_, '_>,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<Option<Edited<R>>, Stop> {
+        let mut buffer = std::mem::take(&mut self.local.scratch);
+        let mut void = false;
+        let edited = self.write(key.again()).map(|mut entry| {
+            entry.edit(&mut buffer, |value: &mut T| {
+                let result = change(value);
+                void = value.is_void();
+                result
+            })
+        });
+        self.local.scratch = buffer;
+        let Some(edited) = edited else { return Ok(None) };
+        let result = edited.ok_or(Stop::Error(WRONG_TYPE))?;
+        if void {
+            drop(self.remove(key));
+        }
+        Ok(Some(Edited { result, created: false, emptied: void }))
+    }
+
+    /// As [`Exec::edit`]; a missing key is made with an empty value, and is not kept if that stays empty.
+    pub fn edit_or_create<T: Kind, R>(
+        &mut self,
+        mut key: Key<'_, '_>,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<Edited<R>, Stop> {
+        if self.peek(key.again()).is_some() {
+            let edited = self.edit(key, change)?;
+            return Ok(edited.expect("the key was just seen, under its lock"));
+        }
+        let mut value = T::new_in(Vec::new());
+        let result = change(&mut value);
+        let created = !value.is_void();
+        if created {
+            let put = self.put_aggregate(key, value.into_aggregate(), None);
+            debug_assert!(!put.replaced);
+        }
+        Ok(Edited { result, created, emptied: false })
+    }
+
+    /// As [`Exec::put`], for an aggregate with elements.
+    pub fn put_aggregate(&mut self, key: Key<'_, '_>, value: Aggregate, expire_at_ms: Option<i64>) -> Put {
+        key.shard.table(key.db).put_aggregate(key.hash, key.key, value, expire_at_ms, self.local.clock)
     }
 
     /// Stores a value, in place of any other, with this deadline or none.

@@ -113,6 +113,8 @@ pub struct Local {
     pub conn: ConnId,
     /// Random numbers.
     pub random: Random,
+    /// A buffer for editing small aggregates.
+    pub scratch: Vec<u8>,
     appender: Appender,
     record: Record,
     timer: quanta::Clock,
@@ -152,6 +154,7 @@ impl<E: Engine> Worker<E> {
             conn: ConnId { index: 0, generation: 0 },
             random: Random::seeded(),
             appender: shared.log.appender(id),
+            scratch: Vec::new(),
             record: Record::new(),
             lap: timer.raw(),
             pass_began: timer.raw(),

@@ -49,10 +49,11 @@ mod shard;
 mod sync;
 #[allow(unsafe_code)]
 mod table;
+pub mod types;
 
 pub use allocator::Allocator;
 pub use database::DetachedDatabase;
-pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, NewValue, OwnedEntry, ValueRef};
+pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, Large, NewValue, OwnedEntry, StringRef, ValueRef};
 pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};
 pub use hash::{Hash, SHARD_BITS_MAX};
 pub use keyspace::{Bucket, Keyspace, Options};

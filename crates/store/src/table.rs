@@ -34,11 +34,11 @@ pub(crate) use remains::Remains;
 pub use scan::POSITION_BITS;
 
 use crate::directory::Directory;
-use crate::entry::{Body, Content, Entry, NewValue, OwnedEntry, RawEntry};
+use crate::entry::{Body, Content, Entry, Large, NewValue, OwnedEntry, RawEntry};
 use crate::hash::{Hash, Hasher};
 use crate::reclaim::{Block, Reclaim};
-use crate::rope::Rope;
 use crate::segment::{self, Segment};
+use crate::types::Aggregate;
 
 /// The table; see the module's description.
 pub struct Table {
@@ -58,7 +58,7 @@ pub struct Put {
     /// Whether the key was there.
     pub replaced: bool,
     /// The large value that it had.
-    pub old: Option<Rope>,
+    pub old: Option<Large>,
 }
 
 /// An entry taken out of a table: value and time of expiry. Dropping it frees it.
@@ -158,6 +158,19 @@ impl Table {
     /// Inserts a key or replaces its value, time of expiry and clock. An allocation of the same size is used again.
     pub fn put(&mut self, hash: Hash, key: &[u8], value: NewValue<'_>, expire_at_ms: Option<i64>, clock: u32) -> Put {
         let content = Content { body: Body::new(value), expire_at_ms, clock, modified: false };
+        self.put_content(hash, key, content)
+    }
+
+    /// As [`Table::put`], for an aggregate; a large one is taken as it is.
+    pub fn put_aggregate(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        value: Aggregate,
+        expire_at_ms: Option<i64>,
+        clock: u32,
+    ) -> Put {
+        let content = Content { body: Body::aggregate(value), expire_at_ms, clock, modified: false };
         self.put_content(hash, key, content)
     }
 
@@ -304,25 +317,25 @@ impl Table {
         self.note_expire(segment, None, entry.expire_at_ms(), hash);
     }
 
-    /// Gives an entry another content; returns the rope it had.
-    fn replace(&mut self, at: Location, hash: Hash, key: &[u8], content: Content<'_>) -> Option<Rope> {
+    /// Gives an entry another content; returns the large value it had.
+    fn replace(&mut self, at: Location, hash: Hash, key: &[u8], content: Content<'_>) -> Option<Large> {
         let old = at.entry;
         let (expired_ms, expires_ms) = (old.expire_at_ms(), content.expire_at_ms);
         let before = old.memory_bytes();
-        let (entry, rope) = match old.overwrite(key, content) {
-            Ok(rope) => (old, rope),
+        let (entry, large) = match old.overwrite(key, content) {
+            Ok(large) => (old, large),
             Err(content) => {
                 let entry = RawEntry::allocate(key, content);
                 at.segment.set(at.index, hash.fingerprint(), entry);
-                // SAFETY: of the content only the rope, which is moved, is used after the shell was freed.
+                // SAFETY: of the content only the large value, which is moved, is used after the shell was freed.
                 let body = unsafe { old.take_content() }.body;
                 old.free_shell();
-                (entry, if let Body::Rope(rope) = body { Some(rope) } else { None })
+                (entry, body.into_large())
             }
         };
         self.account(entry.memory_bytes(), before);
         self.note_expire(at.segment, expired_ms, expires_ms, hash);
-        rope
+        large
     }
 
     /// Unlinks an entry.

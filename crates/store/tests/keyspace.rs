@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use gimmal_store::{Batch, Bucket, DetachedDatabase, Keyspace, NewValue, Options, Shard, ValueRef};
+use gimmal_store::{Batch, Bucket, DetachedDatabase, Keyspace, NewValue, Options, Shard, StringRef};
 
 fn keyspace(shards: usize, databases: usize, participants: usize) -> Keyspace {
     let keyspace = Keyspace::new(Options { shards, databases, participants, seed: (7, 8) });
@@ -38,8 +38,8 @@ fn put(keyspace: &Keyspace, batch: &Batch<'_>, db: usize, key: &[u8], int: i64) 
 fn find(keyspace: &Keyspace, batch: &Batch<'_>, db: usize, key: &[u8]) -> Option<i64> {
     let hash = keyspace.hash(key);
     let mut shard = lock(keyspace, batch, keyspace.shard_of(hash));
-    shard.table(db).find(hash, key).map(|entry| match entry.value() {
-        ValueRef::Int(int) => int,
+    shard.table(db).find(hash, key).map(|entry| match entry.value().as_string().expect("a string") {
+        StringRef::Int(int) => int,
         other => unreachable!("{other:?}"),
     })
 }
@@ -165,9 +165,9 @@ fn worker(keyspace: &Keyspace, ledger: &Ledger, participant: usize, batches: usi
             };
             let (key, noted) = (n.to_le_bytes(), &ledger.0[*n]);
             let table = shard.table(0);
-            let found = table.find(hash, &key).map(|entry| entry.value());
+            let found = table.find(hash, &key).and_then(|entry| entry.value().as_string());
             match found {
-                Some(ValueRef::Int(version)) => {
+                Some(StringRef::Int(version)) => {
                     assert_eq!(version.cast_unsigned(), noted.load(Relaxed))
                 }
                 Some(other) => unreachable!("{other:?}"),

@@ -111,7 +111,7 @@ fn object(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{clock} lru_seconds_idle:{idle_s}",
         entry.key().as_ptr() as usize,
         entry.encoding().name(),
-        digest::serialized_length(entry.value()),
+        digest::serialized_length(&entry),
     );
     exec.reply.put().simple(line);
     Ok(())

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::commands::help::help as help_lines;
 use crate::config::MaxmemoryPolicy;
 use crate::exec::{Exec, Locked, Outcome, ReplyError, error};
-use gimmal_store::{CLOCK_LIMIT, Entry, ValueRef};
+use gimmal_store::{CLOCK_LIMIT, Entry, StringRef};
 
 const NOT_LFU: ReplyError = error(
     "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
@@ -47,8 +47,8 @@ pub(super) fn encoding(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 pub(super) fn refcount(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut locked = exec.lock(args.at(2))?;
     if let Some(entry) = found(exec, &mut locked) {
-        let references = match entry.value() {
-            ValueRef::Int(0..SHARED_INTEGERS) => SHARED_REFERENCES,
+        let references = match entry.value().as_string() {
+            Some(StringRef::Int(0..SHARED_INTEGERS)) => SHARED_REFERENCES,
             _ => 1,
         };
         exec.reply.put().integer(references);
