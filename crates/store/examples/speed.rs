@@ -13,7 +13,7 @@
 use std::hint::black_box;
 use std::sync::Barrier;
 
-use gimmal_store::{Bucket, Keyspace, NewValue, Options, StringRef};
+use gimmal_store::{Bucket, Keyspace, NewValue, Options, ValueRef};
 
 #[global_allocator]
 static ALLOCATOR: gimmal_store::Allocator = gimmal_store::Allocator;
@@ -126,9 +126,9 @@ fn find_only(keyspace: &Keyspace, keys: usize, seed: usize) -> f64 {
 }
 
 fn get(table: &mut gimmal_store::Table, hash: gimmal_store::Hash, key: &[u8]) {
-    match table.find(hash, key).expect("it is there").value().as_string().expect("a string") {
+    match table.find(hash, key).expect("it is there").value() {
         // A reply copies the value.
-        StringRef::Bytes(bytes) => _ = black_box(<[u8; 64]>::try_from(bytes).expect("64 bytes")),
+        ValueRef::Bytes(bytes) => _ = black_box(<[u8; 64]>::try_from(bytes).expect("64 bytes")),
         other => unreachable!("{other:?}"),
     }
 }
