@@ -6,14 +6,14 @@
 //! the removal under the same lock.
 
 use crate::command::{Table as Commands, gate};
-use crate::lazyfree::{Garbage, Lazyfree, Taken};
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::Local;
 use gimmal_log::Lsn;
 use gimmal_log::record::Record;
-use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, OwnedEntry, Put, Shard, ShardState};
+use gimmal_store::types::{Aggregate, Kind};
+use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, OwnedEntry, Put, Removed, Shard, ShardState};
 use std::borrow::Cow;
 
 /// An error reply's text, with its prefix (`ERR …`).
@@ -85,6 +85,19 @@ pub struct Exec<'a> {
     pub(crate) depends_on: Lsn,
     pub(crate) hint: Option<(usize, Hash)>,
 }
+
+/// What [`Exec::edit`] did.
+pub struct Edited<R> {
+    /// What the change returned.
+    pub result: R,
+    /// The key was not there before.
+    pub created: bool,
+    /// The last element went, and the key with it.
+    pub emptied: bool,
+}
+
+/// The value is of another type than the command works on.
+pub const WRONG_TYPE: ReplyError = error("WRONGTYPE Operation against a key holding the wrong kind of value");
 
 /// One locked key.
 pub struct Locked<'l> {
@@ -271,7 +284,7 @@ impl<'a> Exec<'a> {
             Some(entry) => {
                 self.local.stats.keyspace_hits.add(1);
                 if self.session.touches {
-                    entry.touch(self.local.clock_after_use(entry.clock()));
+                    entry.touch(self.local.clock);
                 }
             }
             None => self.local.stats.keyspace_misses.add(1),
@@ -292,11 +305,9 @@ impl<'a> Exec<'a> {
     pub fn peek<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
         let Key { shard, hash, key: name, db } = key;
         let (table, state) = shard.parts(db);
-        let Exec { shared, local, depends_on, .. } = self;
-        let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
-        table.find_live(hash, name, now_ms, |removed| {
-            expired(local, state, depends_on, lazyfree, db, hash, removed);
-        })
+        let Exec { local, depends_on, .. } = self;
+        let now_ms = local.now_ms;
+        table.find_live(hash, name, now_ms, || expired(local, state, depends_on, db, hash, name))
     }
 
     /// The live value of a key, to edit in place.
@@ -304,59 +315,80 @@ impl<'a> Exec<'a> {
     pub fn write<'m>(&mut self, key: Key<'m, '_>) -> Option<EntryMut<'m>> {
         let Key { shard, hash, key: name, db } = key;
         let (table, state) = shard.parts(db);
-        let Exec { shared, local, depends_on, .. } = self;
-        let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
-        let mut entry = table.find_live_mut(hash, name, now_ms, |removed| {
-            expired(local, state, depends_on, lazyfree, db, hash, removed);
-        })?;
-        if self.session.touches {
-            let clock = self.local.clock_after_use(entry.clock());
-            entry.set_clock(clock);
-        }
+        let Exec { local, depends_on, .. } = self;
+        let (now_ms, clock) = (local.now_ms, local.clock);
+        let mut entry =
+            table.find_live_mut(hash, name, now_ms, || expired(local, state, depends_on, db, hash, name))?;
+        entry.set_clock(clock);
         Some(entry)
     }
 
-    /// Stores a value, in place of any other, with this deadline or none. The other one is discarded.
+    /// Changes the aggregate at a key, and removes the key if that leaves no element. `None` if there is no such key.
+    ///
+    /// # Errors
+    /// WRONGTYPE, and no change, if it holds a value of another type.
+    pub fn edit<T: Kind, R>(
+        &mut self,
+        mut key: Key<'_, '_>,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<Option<Edited<R>>, Stop> {
+        let mut buffer = std::mem::take(&mut self.local.scratch);
+        let mut void = false;
+        let edited = self.write(key.again()).map(|mut entry| {
+            entry.edit(&mut buffer, |value: &mut T| {
+                let result = change(value);
+                void = value.is_void();
+                result
+            })
+        });
+        self.local.scratch = buffer;
+        let Some(edited) = edited else { return Ok(None) };
+        let result = edited.ok_or(Stop::Error(WRONG_TYPE))?;
+        if void {
+            drop(self.remove(key));
+        }
+        Ok(Some(Edited { result, created: false, emptied: void }))
+    }
+
+    /// As [`Exec::edit`]; a missing key is made with an empty value, and is not kept if that stays empty.
+    pub fn edit_or_create<T: Kind, R>(
+        &mut self,
+        mut key: Key<'_, '_>,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<Edited<R>, Stop> {
+        if self.peek(key.again()).is_some() {
+            let edited = self.edit(key, change)?;
+            return Ok(edited.expect("the key was just seen, under its lock"));
+        }
+        let mut value = T::new_in(Vec::new());
+        let result = change(&mut value);
+        let created = !value.is_void();
+        if created {
+            let put = self.put_aggregate(key, value.into_aggregate(), None);
+            debug_assert!(!put.replaced);
+        }
+        Ok(Edited { result, created, emptied: false })
+    }
+
+    /// As [`Exec::put`], for an aggregate with elements.
+    pub fn put_aggregate(&mut self, key: Key<'_, '_>, value: Aggregate, expire_at_ms: Option<i64>) -> Put {
+        key.shard.table(key.db).put_aggregate(key.hash, key.key, value, expire_at_ms, self.local.clock)
+    }
+
+    /// Stores a value, in place of any other, with this deadline or none.
     #[inline]
     pub fn put(&mut self, key: Key<'_, '_>, value: NewValue<'_>, expire_at_ms: Option<i64>) -> Put {
-        let table = key.shard.table(key.db);
-        let clock = match self.local.access.is_lfu() {
-            false => self.local.clock,
-            // Its frequency of use stays with the key.
-            true => match table.find(key.hash, key.key) {
-                Some(entry) => self.local.clock_after_use(entry.clock()),
-                None => self.local.clock,
-            },
-        };
-        let put = table.put(key.hash, key.key, value, expire_at_ms, clock);
-        self.replaced(put)
+        key.shard.table(key.db).put(key.hash, key.key, value, expire_at_ms, self.local.clock)
     }
 
-    /// Stores an entry that was taken out elsewhere or copied, with its deadline and clock, in place of any other, which is
-    /// discarded.
-    pub fn put_owned(&mut self, key: Key<'_, '_>, entry: impl Into<OwnedEntry>) -> Put {
-        let put = key.shard.table(key.db).put_owned(key.hash, key.key, entry.into());
-        self.replaced(put)
+    /// Stores an entry that was taken out elsewhere or copied, with its deadline and clock, in place of any other.
+    pub fn put_owned(&mut self, key: Key<'_, '_>, entry: OwnedEntry) -> Put {
+        key.shard.table(key.db).put_owned(key.hash, key.key, entry)
     }
 
-    /// Removes a key. What it had is discarded when the result is dropped, unless it is put under another key.
-    pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Taken<'a>> {
-        let removed = key.shard.table(key.db).remove(key.hash, key.key)?;
-        Some(Taken::new(removed, &self.shared.lazyfree))
-    }
-
-    /// Frees what is no longer in the keyspace, in the background if that takes long.
-    #[inline]
-    pub fn discard(&self, garbage: impl Into<Garbage>) {
-        self.shared.lazyfree.discard(garbage);
-    }
-
-    #[inline]
-    fn replaced(&self, mut put: Put) -> Put {
-        if let Some(old) = put.old.take() {
-            self.discard(old);
-        }
-        put
+    /// Removes a key.
+    pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Removed> {
+        key.shard.table(key.db).remove(key.hash, key.key)
     }
 
     /// Records the effect of a change of this key, as a command to replay; called under the key's lock.
@@ -442,22 +474,13 @@ impl<'a> Exec<'a> {
 
 /// A key was found expired and is being removed: its removal is an effect like any other.
 #[cold]
-fn expired(
-    local: &mut Local,
-    state: &mut ShardState,
-    depends_on: &mut Lsn,
-    lazyfree: &Lazyfree,
-    db: usize,
-    hash: Hash,
-    removed: OwnedEntry,
-) {
+fn expired(local: &mut Local, state: &mut ShardState, depends_on: &mut Lsn, db: usize, hash: Hash, name: &[u8]) {
     local.stats.expired_keys.add(1);
     if local.log_active {
-        let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
+        let lsn = local.append(db, &[b"DEL", name]);
         state.stamp(db, hash, lsn);
         *depends_on = (*depends_on).max(lsn);
     }
-    lazyfree.discard(removed);
 }
 
 impl<'m, 'l> Key<'m, 'l> {

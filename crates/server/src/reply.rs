@@ -2,7 +2,7 @@
 
 use gimmal_io::Output;
 use gimmal_resp::Writer;
-use gimmal_store::{Rope, ValueRef};
+use gimmal_store::{Rope, StringRef};
 
 /// From this size a string is attached to the output by reference instead of being copied into it.
 const SHARE_FROM: usize = 16 * 1024;
@@ -32,14 +32,14 @@ impl<'a> Reply<'a> {
 
     /// A stored string as a bulk string.
     #[inline]
-    pub fn string(&mut self, value: ValueRef<'_>) {
+    pub fn string(&mut self, value: StringRef<'_>) {
         match value {
-            ValueRef::Int(n) => {
+            StringRef::Int(n) => {
                 let mut text = itoa::Buffer::new();
                 self.put().bulk(text.format(n).as_bytes());
             }
-            ValueRef::Bytes(bytes) => self.put().bulk(bytes),
-            ValueRef::Rope(rope) => self.rope(rope, 0, rope.len()),
+            StringRef::Bytes(bytes) => self.put().bulk(bytes),
+            StringRef::Rope(rope) => self.rope(rope, 0, rope.len()),
         }
     }
 

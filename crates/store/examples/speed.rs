@@ -13,7 +13,7 @@
 use std::hint::black_box;
 use std::sync::Barrier;
 
-use gimmal_store::{Bucket, Keyspace, NewValue, Options, ValueRef};
+use gimmal_store::{Bucket, Keyspace, NewValue, Options, StringRef};
 
 #[global_allocator]
 static ALLOCATOR: gimmal_store::Allocator = gimmal_store::Allocator;
@@ -126,9 +126,9 @@ fn find_only(keyspace: &Keyspace, keys: usize, seed: usize) -> f64 {
 }
 
 fn get(table: &mut gimmal_store::Table, hash: gimmal_store::Hash, key: &[u8]) {
-    match table.find(hash, key).expect("it is there").value() {
+    match table.find(hash, key).expect("it is there").value().as_string().expect("a string") {
         // A reply copies the value.
-        ValueRef::Bytes(bytes) => _ = black_box(<[u8; 64]>::try_from(bytes).expect("64 bytes")),
+        StringRef::Bytes(bytes) => _ = black_box(<[u8; 64]>::try_from(bytes).expect("64 bytes")),
         other => unreachable!("{other:?}"),
     }
 }

@@ -4,8 +4,9 @@
 //! header (8 bytes) | expire: i64, if any | key length: u32, if >= 255 | key | value
 //! header = kind u8 (type: high 4 bits, encoding: low 4) | flags u8 | access clock u24 | key length u8 | value length u16
 //! ```
-//! The value is the bytes themselves up to [`INLINE_MAX`], an `i64`, or a [`Rope`] (one pointer, aligned to 8). The allocation's
-//! size is rounded to 8 and can be recomputed from the header, so nothing else records it.
+//! A string is its bytes up to [`INLINE_MAX`], an `i64`, or a [`Rope`] (one pointer, aligned to 8); an aggregate is its packed bytes
+//! or the address of a boxed tree, of the type in the header. The allocation's size is rounded to 8 and can be recomputed from the
+//! header, so nothing else records it.
 //!
 //! Dropped: a `Box` with an enum inside (a pointer chase and 24 bytes more per key), and a compressed integer of 1 to 8 bytes
 //! (INCR would have to reallocate at each width).
@@ -22,6 +23,9 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::rope::Rope;
+use crate::types::{
+    Aggregate, FieldsRef, Form, LargeTree, ListRef, Packed, PackedBuf, Parts, SetRef, SortedSetRef, Stream, Type,
+};
 
 /// Longest string kept inside its entry, in bytes; longer ones are ropes. One page: the most that a copy under the lock should cost.
 pub const INLINE_MAX: usize = 4096;
@@ -32,15 +36,63 @@ const EMBSTR_MAX: usize = 44;
 /// Values of the access clock are below this: 24 bits.
 pub const CLOCK_LIMIT: u32 = 1 << 24;
 
-/// A value, borrowed.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ValueRef<'a> {
-    /// A string that is the decimal form of an integer.
+/// A string, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StringRef<'a> {
+    /// One that is the decimal form of an integer.
     Int(i64),
-    /// A string in one piece.
+    /// One in one piece.
     Bytes(&'a [u8]),
-    /// A string in extents.
+    /// One in extents.
     Rope(&'a Rope),
+}
+
+/// A value, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueRef<'a> {
+    /// A string.
+    String(StringRef<'a>),
+    /// A list.
+    List(ListRef<'a>),
+    /// A set.
+    Set(SetRef<'a>),
+    /// A sorted set.
+    SortedSet(SortedSetRef<'a>),
+    /// A hash.
+    Hash(FieldsRef<'a>),
+    /// A stream.
+    Stream(&'a Stream),
+}
+
+impl<'a> ValueRef<'a> {
+    /// The string, if it is one.
+    #[inline]
+    pub fn as_string(self) -> Option<StringRef<'a>> {
+        if let Self::String(string) = self { Some(string) } else { None }
+    }
+
+    /// Its type.
+    pub fn kind(self) -> Type {
+        match self {
+            Self::String(_) => Type::String,
+            Self::List(_) => Type::List,
+            Self::Set(_) => Type::Set,
+            Self::SortedSet(_) => Type::SortedSet,
+            Self::Hash(_) => Type::Hash,
+            Self::Stream(_) => Type::Stream,
+        }
+    }
+
+    /// What an aggregate's encoding is called.
+    fn form(self) -> Form {
+        match self {
+            Self::List(list) => list.form(),
+            Self::Set(set) => set.form(),
+            Self::SortedSet(set) => set.form(),
+            Self::Hash(fields) => fields.form(),
+            Self::String(_) | Self::Stream(_) => Form::Large,
+        }
+    }
 }
 
 /// A value to be stored.
@@ -54,7 +106,26 @@ pub enum NewValue<'v> {
     Rope(Rope),
 }
 
-/// What OBJECT ENCODING says of a string.
+/// A value that is an allocation of its own, on its way out. Dropping it frees it.
+#[derive(Clone, Debug)]
+pub enum Large {
+    /// A long string.
+    Rope(Rope),
+    /// A large aggregate.
+    Tree(LargeTree),
+}
+
+impl Large {
+    /// About how many allocations dropping it frees.
+    pub fn free_cost(&self) -> usize {
+        match self {
+            Self::Rope(rope) => rope.free_cost(),
+            Self::Tree(tree) => tree.free_cost(),
+        }
+    }
+}
+
+/// What OBJECT ENCODING says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
     /// An integer.
@@ -63,6 +134,20 @@ pub enum Encoding {
     Embstr,
     /// Longer, or changed by APPEND or SETRANGE.
     Raw,
+    /// A small aggregate.
+    Listpack,
+    /// A small hash with fields that expire.
+    ListpackEx,
+    /// A list beyond its limits.
+    Quicklist,
+    /// A set or hash beyond its limits.
+    Hashtable,
+    /// A set of integers.
+    Intset,
+    /// A sorted set beyond its limits.
+    Skiplist,
+    /// A stream.
+    Stream,
 }
 
 impl Encoding {
@@ -72,6 +157,13 @@ impl Encoding {
             Self::Int => "int",
             Self::Embstr => "embstr",
             Self::Raw => "raw",
+            Self::Listpack => "listpack",
+            Self::ListpackEx => "listpackex",
+            Self::Quicklist => "quicklist",
+            Self::Hashtable => "hashtable",
+            Self::Intset => "intset",
+            Self::Skiplist => "skiplist",
+            Self::Stream => "stream",
         }
     }
 }
@@ -129,13 +221,15 @@ impl<'a> Entry<'a> {
         self.raw.encoding()
     }
 
+    /// Its type.
+    #[inline]
+    pub fn kind(&self) -> Type {
+        self.raw.header().kind()
+    }
+
     /// A copy with this access clock, to be put under another key or into another table; a large value is shared.
     pub fn copied(&self, clock: u32) -> OwnedEntry {
-        let body = match self.value() {
-            ValueRef::Int(int) => Body::Int(int),
-            ValueRef::Bytes(bytes) => Body::Inline(bytes, &[]),
-            ValueRef::Rope(rope) => Body::Rope(rope.clone()),
-        };
+        let body = self.raw.shared_body();
         let content = Content { body, expire_at_ms: self.expire_at_ms(), clock, modified: self.raw.is_modified() };
         OwnedEntry::new(RawEntry::allocate(self.key(), content))
     }
@@ -177,10 +271,7 @@ impl OwnedEntry {
 
     /// Allocations that dropping this frees: above some bound it is better dropped by a background thread.
     pub fn free_cost(&self) -> usize {
-        match self.0.value() {
-            ValueRef::Int(_) | ValueRef::Bytes(_) => 1,
-            ValueRef::Rope(rope) => 1 + rope.free_cost(),
-        }
+        1 + self.0.large_cost()
     }
 }
 
@@ -216,6 +307,8 @@ const LONG_KEY_MIN: usize = 255;
 const INT: u8 = 0;
 const INLINE: u8 = 1;
 const ROPE: u8 = 2;
+const PACKED: u8 = 3;
+const TREE: u8 = 4;
 
 impl Header {
     fn clock(self) -> u32 {
@@ -227,9 +320,21 @@ impl Header {
         self.flags & flag != 0
     }
 
-    /// Low half of `kind`; the high half, the type, is 0: string.
+    /// Low half of `kind`.
     fn encoding(self) -> u8 {
         self.kind & 0x0F
+    }
+
+    /// High half of `kind`.
+    fn kind(self) -> Type {
+        match self.kind >> 4 {
+            0 => Type::String,
+            1 => Type::List,
+            2 => Type::Set,
+            3 => Type::SortedSet,
+            4 => Type::Hash,
+            _ => Type::Stream,
+        }
     }
 }
 
@@ -246,6 +351,11 @@ pub(crate) enum Body<'v> {
     /// Two pieces that become one string of at most [`INLINE_MAX`] bytes.
     Inline(&'v [u8], &'v [u8]),
     Rope(Rope),
+    /// An aggregate of at most [`crate::types::PACKED_MAX`] bytes.
+    Packed(Type, &'v [u8]),
+    /// The same, of its own.
+    PackedBuf(Type, PackedBuf),
+    Tree(LargeTree),
 }
 
 impl<'v> Body<'v> {
@@ -258,11 +368,39 @@ impl<'v> Body<'v> {
         }
     }
 
+    pub(crate) fn aggregate(value: Aggregate) -> Self {
+        let kind = value.kind();
+        match value.into_parts() {
+            Parts::Packed(buf) => Self::PackedBuf(kind, buf),
+            Parts::Tree(tree) => Self::Tree(tree),
+        }
+    }
+
     fn shape(&self) -> (u8, usize) {
         match self {
             Self::Int(_) => (INT, 8),
             Self::Inline(head, tail) => (INLINE, head.len() + tail.len()),
             Self::Rope(_) => (ROPE, 8),
+            Self::Packed(_, bytes) => (PACKED, bytes.len()),
+            Self::PackedBuf(_, buf) => (PACKED, buf.view().bytes().len()),
+            Self::Tree(_) => (TREE, 8),
+        }
+    }
+
+    /// The value, if it is an allocation of its own.
+    pub(crate) fn into_large(self) -> Option<Large> {
+        match self {
+            Self::Rope(rope) => Some(Large::Rope(rope)),
+            Self::Tree(tree) => Some(Large::Tree(tree)),
+            Self::Int(_) | Self::Inline(..) | Self::Packed(..) | Self::PackedBuf(..) => None,
+        }
+    }
+
+    fn kind(&self) -> Type {
+        match self {
+            Self::Int(_) | Self::Inline(..) | Self::Rope(_) => Type::String,
+            Self::Packed(kind, _) | Self::PackedBuf(kind, _) => *kind,
+            Self::Tree(tree) => tree.kind(),
         }
     }
 }
@@ -281,7 +419,7 @@ impl Shape {
     fn new(key_len: usize, expires: bool, encoding: u8, value_len: usize) -> Self {
         let key_at = 8 + if expires { 8 } else { 0 } + if key_len >= LONG_KEY_MIN { 4 } else { 0 };
         let key_end = key_at + key_len;
-        let value_at = if encoding == ROPE { key_end.next_multiple_of(8) } else { key_end };
+        let value_at = if encoding == ROPE || encoding == TREE { key_end.next_multiple_of(8) } else { key_end };
         Self { key_at, key_len, value_at, value_len }
     }
 
@@ -329,15 +467,15 @@ impl RawEntry {
     }
 
     /// Makes this allocation the entry for `key` and `content` if its size is the same; otherwise hands the content back.
-    /// The key must be the one it has. Returns the rope that was replaced.
+    /// The key must be the one it has, and no bytes of the content may be this entry's own. Returns the large value that was replaced.
     #[inline]
-    pub(crate) fn overwrite<'v>(self, key: &[u8], content: Content<'v>) -> Result<Option<Rope>, Content<'v>> {
+    pub(crate) fn overwrite<'v>(self, key: &[u8], content: Content<'v>) -> Result<Option<Large>, Content<'v>> {
         let (encoding, value_len) = content.body.shape();
         let shape = Shape::new(key.len(), content.expire_at_ms.is_some(), encoding, value_len);
         if shape.size() != self.shape().size() {
             return Err(content);
         }
-        let old = self.move_rope();
+        let old = self.move_large();
         self.fill(key, content, shape);
         Ok(old)
     }
@@ -345,6 +483,7 @@ impl RawEntry {
     #[inline]
     fn fill(self, key: &[u8], content: Content<'_>, shape: Shape) {
         let (encoding, _) = content.body.shape();
+        let kind = (content.body.kind() as u8) << 4 | encoding;
         let mut flags = 0;
         flags |= if content.expire_at_ms.is_some() { EXPIRE } else { 0 };
         flags |= if key.len() >= LONG_KEY_MIN { LONG_KEY } else { 0 };
@@ -352,7 +491,7 @@ impl RawEntry {
         let [a, b, c, _] = content.clock.to_le_bytes();
         let key_len = u8::try_from(key.len()).unwrap_or(u8::MAX);
         let value_len = u16::try_from(shape.value_len).expect("inline values are at most INLINE_MAX bytes");
-        let header = Header { kind: encoding, flags, clock: [a, b, c], key_len, value_len };
+        let header = Header { kind, flags, clock: [a, b, c], key_len, value_len };
         let base = self.0.as_ptr();
         // SAFETY: the allocation has `shape.size()` bytes, every part below lies within by `Shape::new`, the header is at the
         // 8-aligned start, and no reference into the entry is live: it is new, or reached through the table's `&mut`.
@@ -374,6 +513,12 @@ impl RawEntry {
                     value.add(head.len()).copy_from_nonoverlapping(tail.as_ptr(), tail.len());
                 }
                 Body::Rope(rope) => value.cast::<Rope>().write(rope),
+                Body::Packed(_, bytes) => value.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()),
+                Body::PackedBuf(_, buf) => {
+                    let bytes = buf.view().bytes();
+                    value.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                }
+                Body::Tree(tree) => value.cast::<*mut u8>().write(into_raw(tree)),
             }
         }
     }
@@ -410,9 +555,41 @@ impl RawEntry {
         unsafe {
             let value = self.0.add(shape.value_at);
             match self.header().encoding() {
-                INT => ValueRef::Int(value.cast::<i64>().read_unaligned()),
-                INLINE => ValueRef::Bytes(std::slice::from_raw_parts(value.as_ptr(), shape.value_len)),
-                _ => ValueRef::Rope(value.cast::<Rope>().as_ref()),
+                INT => ValueRef::String(StringRef::Int(value.cast::<i64>().read_unaligned())),
+                INLINE => {
+                    let bytes = std::slice::from_raw_parts(value.as_ptr(), shape.value_len);
+                    ValueRef::String(StringRef::Bytes(bytes))
+                }
+                ROPE => ValueRef::String(StringRef::Rope(value.cast::<Rope>().as_ref())),
+                PACKED => self.packed_value(std::slice::from_raw_parts(value.as_ptr(), shape.value_len)),
+                _ => self.tree_value(value.cast::<*mut u8>().read()),
+            }
+        }
+    }
+
+    fn packed_value<'a>(self, bytes: &'a [u8]) -> ValueRef<'a> {
+        let packed = Packed::new(bytes);
+        match self.header().kind() {
+            Type::List => ValueRef::List(ListRef::Packed(packed)),
+            Type::Set => ValueRef::Set(SetRef::Packed(packed)),
+            Type::SortedSet => ValueRef::SortedSet(SortedSetRef::Packed(packed)),
+            Type::Hash => ValueRef::Hash(FieldsRef::Packed(packed)),
+            Type::String | Type::Stream => unreachable!("neither is ever packed"),
+        }
+    }
+
+    /// # Safety
+    /// `tree` is what this entry, of encoding [`TREE`], holds; the lifetime is tied to the owner.
+    unsafe fn tree_value<'a>(self, tree: *mut u8) -> ValueRef<'a> {
+        // SAFETY: `into_raw` made this address from a box of the type in the header, which the entry owns.
+        unsafe {
+            match self.header().kind() {
+                Type::List => ValueRef::List(ListRef::Tree(&*tree.cast())),
+                Type::Set => ValueRef::Set(SetRef::Tree(&*tree.cast())),
+                Type::SortedSet => ValueRef::SortedSet(SortedSetRef::Tree(&*tree.cast())),
+                Type::Hash => ValueRef::Hash(FieldsRef::Tree(&*tree.cast())),
+                Type::Stream => ValueRef::Stream(&*tree.cast()),
+                Type::String => unreachable!("a string is no tree"),
             }
         }
     }
@@ -448,11 +625,98 @@ impl RawEntry {
         true
     }
 
-    /// Takes the rope out. The entry must be refilled or freed without dropping its value.
-    fn move_rope(self) -> Option<Rope> {
-        let value_at = self.shape().value_at;
-        // SAFETY: an entry of this encoding holds a rope there, aligned to 8; the caller does not use that copy again.
-        (self.header().encoding() == ROPE).then(|| unsafe { self.0.add(value_at).cast::<Rope>().read() })
+    /// Takes a large value out. The entry must be refilled or freed without dropping its value.
+    #[inline]
+    fn move_large(self) -> Option<Large> {
+        let header = self.header();
+        // SAFETY: as in `value`; the caller does not use the entry's copy of the rope or of the box again.
+        unsafe {
+            let value = || self.0.add(self.shape().value_at);
+            match header.encoding() {
+                ROPE => Some(Large::Rope(value().cast::<Rope>().read())),
+                TREE => Some(Large::Tree(from_raw(header.kind(), value().cast::<*mut u8>().read()))),
+                _ => None,
+            }
+        }
+    }
+
+    /// A copy of the value: bytes are borrowed, large values shared.
+    fn shared_body<'a>(self) -> Body<'a> {
+        match self.value() {
+            ValueRef::String(StringRef::Int(int)) => Body::Int(int),
+            ValueRef::String(StringRef::Bytes(bytes)) => Body::Inline(bytes, &[]),
+            ValueRef::String(StringRef::Rope(rope)) => Body::Rope(rope.clone()),
+            _ if self.header().encoding() == PACKED => Body::Packed(self.header().kind(), self.packed_bytes()),
+            _ => {
+                let tree = std::mem::ManuallyDrop::new(self.move_large());
+                let Some(Large::Tree(tree)) = &*tree else { unreachable!("all other values were seen") };
+                Body::Tree(tree.clone())
+            }
+        }
+    }
+
+    /// The bytes of a packed value.
+    fn packed_bytes<'a>(self) -> &'a [u8] {
+        let shape = self.shape();
+        debug_assert_eq!(self.header().encoding(), PACKED);
+        // SAFETY: `fill` wrote so many bytes there; the caller ties the lifetime to the owner.
+        unsafe { std::slice::from_raw_parts(self.0.add(shape.value_at).as_ptr(), shape.value_len) }
+    }
+
+    /// The aggregate for a change: a packed one as a copy in `buffer`, a large one taken out. The entry is then to be given the
+    /// result by [`RawEntry::put_tree`], [`RawEntry::overwrite`], or freed by [`RawEntry::free_shell`]. `None` for a string.
+    pub(crate) fn lift_aggregate(self, buffer: Vec<u8>) -> Result<Aggregate, Vec<u8>> {
+        let header = self.header();
+        match header.encoding() {
+            PACKED => {
+                let buf = PackedBuf::copy_in(buffer, Packed::new(self.packed_bytes()));
+                Ok(Aggregate::from_packed(header.kind(), buf))
+            }
+            TREE => match self.move_large() {
+                Some(Large::Tree(tree)) => Ok(Aggregate::from_tree(tree)),
+                _ => unreachable!("the encoding says that there is a tree"),
+            },
+            _ => Err(buffer),
+        }
+    }
+
+    /// Gives a tree back to the entry from which one was lifted; hands it out again if the entry held none.
+    pub(crate) fn put_tree(self, tree: LargeTree) -> Result<(), LargeTree> {
+        let header = self.header();
+        if header.encoding() != TREE || header.kind() != tree.kind() {
+            return Err(tree);
+        }
+        // SAFETY: an entry of this encoding holds an address there, aligned to 8, which was moved out before.
+        unsafe { self.0.add(self.shape().value_at).cast::<*mut u8>().write(into_raw(tree)) };
+        Ok(())
+    }
+
+    /// Writes a packed value over the packed value of this entry, if its size in memory stays the same.
+    pub(crate) fn overwrite_packed(self, kind: Type, bytes: &[u8]) -> bool {
+        let (header, shape) = (self.header(), self.shape());
+        let fits = header.encoding() == PACKED
+            && header.kind() == kind
+            && (shape.value_at + bytes.len()).next_multiple_of(8) == shape.size();
+        if fits {
+            let len = u16::try_from(bytes.len()).expect("packed values are at most PACKED_MAX bytes");
+            // SAFETY: the allocation has room for so many bytes behind `value_at`, `bytes` is a buffer of its own, and the header's
+            // last two bytes are the value's length; no reference into the entry is live, as it is reached through `&mut`.
+            unsafe {
+                self.0.add(shape.value_at).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                self.0.add(6).cast::<u16>().write(len);
+            }
+        }
+        fits
+    }
+
+    fn large_cost(self) -> usize {
+        match self.header().encoding() {
+            ROPE | TREE => {
+                let large = std::mem::ManuallyDrop::new(self.move_large());
+                large.as_ref().map_or(0, Large::free_cost)
+            }
+            _ => 0,
+        }
     }
 
     #[inline]
@@ -482,17 +746,19 @@ impl RawEntry {
         unsafe { self.0.add(1).write(flags) }
     }
 
-    /// Everything but the key, taken out: the rope is moved, inline bytes are borrowed. The entry is then only good for
+    /// Everything but the key, taken out: a large value is moved, inline bytes are borrowed. The entry is then only good for
     /// [`RawEntry::free_shell`].
     ///
     /// # Safety
     /// The inline bytes are not used after the shell was freed.
     pub(crate) unsafe fn take_content<'a>(self) -> Content<'a> {
         let header = self.header();
-        let body = match self.value() {
-            ValueRef::Int(int) => Body::Int(int),
-            ValueRef::Bytes(bytes) => Body::Inline(bytes, &[]),
-            ValueRef::Rope(_) => Body::Rope(self.move_rope().expect("just seen")),
+        let body = match (self.move_large(), self.value()) {
+            (Some(Large::Rope(rope)), _) => Body::Rope(rope),
+            (Some(Large::Tree(tree)), _) => Body::Tree(tree),
+            (None, ValueRef::String(StringRef::Int(int))) => Body::Int(int),
+            (None, ValueRef::String(StringRef::Bytes(bytes))) => Body::Inline(bytes, &[]),
+            (None, _) => Body::Packed(header.kind(), self.packed_bytes()),
         };
         Content { body, expire_at_ms: self.expire_at_ms(), clock: header.clock(), modified: header.has(MODIFIED) }
     }
@@ -504,10 +770,15 @@ impl RawEntry {
     }
 
     pub(crate) fn memory_bytes(self) -> usize {
-        match self.value() {
-            ValueRef::Int(_) | ValueRef::Bytes(_) => self.size(),
-            ValueRef::Rope(rope) => self.size() + rope.memory_bytes(),
-        }
+        let large = match self.header().encoding() {
+            ROPE | TREE => match &*std::mem::ManuallyDrop::new(self.move_large()) {
+                Some(Large::Rope(rope)) => rope.memory_bytes(),
+                Some(Large::Tree(tree)) => tree.memory_bytes(),
+                None => 0,
+            },
+            _ => 0,
+        };
+        self.size() + large
     }
 
     pub(crate) fn is_modified(self) -> bool {
@@ -515,16 +786,26 @@ impl RawEntry {
     }
 
     pub(crate) fn encoding(self) -> Encoding {
-        match self.value() {
-            ValueRef::Int(_) => Encoding::Int,
-            ValueRef::Bytes(bytes) if bytes.len() <= EMBSTR_MAX && !self.is_modified() => Encoding::Embstr,
-            ValueRef::Bytes(_) | ValueRef::Rope(_) => Encoding::Raw,
+        let value = self.value();
+        match (value.kind(), value.form()) {
+            (Type::String, _) => match value.as_string() {
+                Some(StringRef::Int(_)) => Encoding::Int,
+                Some(StringRef::Bytes(bytes)) if bytes.len() <= EMBSTR_MAX && !self.is_modified() => Encoding::Embstr,
+                _ => Encoding::Raw,
+            },
+            (Type::Stream, _) => Encoding::Stream,
+            (_, Form::Compact) => Encoding::Listpack,
+            (_, Form::Expiring) => Encoding::ListpackEx,
+            (_, Form::Integers) => Encoding::Intset,
+            (Type::List, Form::Large) => Encoding::Quicklist,
+            (Type::SortedSet, Form::Large) => Encoding::Skiplist,
+            (Type::Set | Type::Hash, Form::Large) => Encoding::Hashtable,
         }
     }
 
     /// Drops the value and frees the allocation. The owner must not use the entry again.
     pub(crate) fn free(self) {
-        drop(self.move_rope());
+        drop(self.move_large());
         self.free_shell();
     }
 
@@ -533,6 +814,35 @@ impl RawEntry {
         let layout = layout(self.size());
         // SAFETY: allocated with this layout, which the header still gives; owned and not used again by the caller.
         unsafe { dealloc(self.0.as_ptr(), layout) }
+    }
+}
+
+/// The address that an entry keeps of a tree, which it then owns.
+fn into_raw(tree: LargeTree) -> *mut u8 {
+    match tree {
+        LargeTree::List(tree) => Box::into_raw(tree).cast(),
+        LargeTree::Set(tree) => Box::into_raw(tree).cast(),
+        LargeTree::SortedSet(tree) => Box::into_raw(tree).cast(),
+        LargeTree::Hash(tree) => Box::into_raw(tree).cast(),
+        LargeTree::Stream(stream) => Box::into_raw(stream).cast(),
+    }
+}
+
+/// The inverse of [`into_raw`].
+///
+/// # Safety
+/// The address came from `into_raw` of a tree of this type and is used once.
+unsafe fn from_raw(kind: Type, tree: *mut u8) -> LargeTree {
+    // SAFETY: by this function's contract.
+    unsafe {
+        match kind {
+            Type::List => LargeTree::List(Box::from_raw(tree.cast())),
+            Type::Set => LargeTree::Set(Box::from_raw(tree.cast())),
+            Type::SortedSet => LargeTree::SortedSet(Box::from_raw(tree.cast())),
+            Type::Hash => LargeTree::Hash(Box::from_raw(tree.cast())),
+            Type::Stream => LargeTree::Stream(Box::from_raw(tree.cast())),
+            Type::String => unreachable!("a string is no tree"),
+        }
     }
 }
 
@@ -558,15 +868,15 @@ mod tests {
                     let owned = OwnedEntry::new(RawEntry::allocate(&key, content(NewValue::Bytes(&bytes), expire)));
                     let entry = owned.entry();
                     assert_eq!((entry.key(), entry.expire_at_ms(), entry.clock()), (&key[..], expire, 7));
-                    match entry.value() {
-                        ValueRef::Bytes(value) => assert!(value == bytes && len <= INLINE_MAX),
-                        ValueRef::Rope(rope) => assert!(rope.to_vec() == bytes && len > INLINE_MAX),
-                        ValueRef::Int(_) => unreachable!(),
+                    match entry.value().as_string().expect("a string") {
+                        StringRef::Bytes(value) => assert!(value == bytes && len <= INLINE_MAX),
+                        StringRef::Rope(rope) => assert!(rope.to_vec() == bytes && len > INLINE_MAX),
+                        StringRef::Int(_) => unreachable!(),
                     }
                     assert_eq!(entry.encoding(), if len <= 44 { Encoding::Embstr } else { Encoding::Raw });
                 }
                 let owned = OwnedEntry::new(RawEntry::allocate(&key, content(NewValue::Int(i64::MIN), expire)));
-                assert_eq!((owned.value(), owned.expire_at_ms()), (ValueRef::Int(i64::MIN), expire));
+                assert_eq!((owned.value().as_string(), owned.expire_at_ms()), (Some(StringRef::Int(i64::MIN)), expire));
                 assert_eq!(owned.entry().encoding(), Encoding::Int);
             }
         }
@@ -580,9 +890,12 @@ mod tests {
             owned.0.set_modified();
             let copy = owned.entry().copied(9);
             let entry = copy.entry();
-            assert_eq!((entry.key(), entry.value(), entry.clock()), (&b"key"[..], owned.value(), 9));
+            assert_eq!(
+                (entry.key(), entry.value().as_string(), entry.clock()),
+                (&b"key"[..], owned.value().as_string(), 9)
+            );
             assert_eq!((entry.expire_at_ms(), entry.encoding()), (Some(5), owned.entry().encoding()));
-            if let (ValueRef::Rope(copied), Some(first)) = (entry.value(), rope.extents().next()) {
+            if let (Some(StringRef::Rope(copied)), Some(first)) = (entry.value().as_string(), rope.extents().next()) {
                 assert!(std::sync::Arc::ptr_eq(copied.extents().next().expect("an extent"), first));
             }
         }
@@ -600,8 +913,8 @@ mod tests {
         owned.entry().touch(CLOCK_LIMIT + 0x00AB_CDEF);
         assert_eq!(owned.entry().clock(), 0x00AB_CDEF);
         assert_eq!(
-            (owned.entry().key(), owned.value(), owned.expire_at_ms()),
-            (&b"key"[..], ValueRef::Bytes(b"value"), Some(5))
+            (owned.entry().key(), owned.value().as_string(), owned.expire_at_ms()),
+            (&b"key"[..], Some(StringRef::Bytes(b"value")), Some(5))
         );
     }
 
@@ -611,8 +924,8 @@ mod tests {
             OwnedEntry::new(RawEntry::allocate(b"key", content(NewValue::Rope(Rope::from_slice(b"rope")), None)));
         let old =
             owned.0.overwrite(b"key", content(NewValue::Int(3), None)).ok().expect("8 + 3 + 8 rounds to the same 24");
-        assert_eq!(old, Some(Rope::from_slice(b"rope")));
-        assert_eq!(owned.value(), ValueRef::Int(3));
+        assert!(matches!(old, Some(Large::Rope(rope)) if rope == Rope::from_slice(b"rope")));
+        assert_eq!(owned.value().as_string(), Some(StringRef::Int(3)));
         assert!(owned.0.overwrite(b"key", content(NewValue::Int(3), Some(1))).is_err());
     }
 }

@@ -21,7 +21,6 @@ mod edit;
 mod expiry;
 mod grow;
 mod remains;
-mod sample;
 mod scan;
 
 use std::alloc::Layout;
@@ -35,11 +34,11 @@ pub(crate) use remains::Remains;
 pub use scan::POSITION_BITS;
 
 use crate::directory::Directory;
-use crate::entry::{Body, Content, Entry, NewValue, OwnedEntry, RawEntry};
+use crate::entry::{Body, Content, Entry, Large, NewValue, OwnedEntry, RawEntry};
 use crate::hash::{Hash, Hasher};
 use crate::reclaim::{Block, Reclaim};
-use crate::rope::Rope;
 use crate::segment::{self, Segment};
+use crate::types::Aggregate;
 
 /// The table; see the module's description.
 pub struct Table {
@@ -59,7 +58,7 @@ pub struct Put {
     /// Whether the key was there.
     pub replaced: bool,
     /// The large value that it had.
-    pub old: Option<Rope>,
+    pub old: Option<Large>,
 }
 
 /// An entry taken out of a table: value and time of expiry. Dropping it frees it.
@@ -126,15 +125,9 @@ impl Table {
         self.locate(hash, key).map(|at| EntryMut::new(self, at, hash))
     }
 
-    /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, and given to `expired`.
+    /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, after `expired` was called.
     #[inline]
-    pub fn find_live(
-        &mut self,
-        hash: Hash,
-        key: &[u8],
-        now_ms: i64,
-        expired: impl FnOnce(Removed),
-    ) -> Option<Entry<'_>> {
+    pub fn find_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<Entry<'_>> {
         self.locate_live(hash, key, now_ms, expired).map(|at| Entry::new(at.entry))
     }
 
@@ -145,26 +138,39 @@ impl Table {
         hash: Hash,
         key: &[u8],
         now_ms: i64,
-        expired: impl FnOnce(Removed),
+        expired: impl FnOnce(),
     ) -> Option<EntryMut<'_>> {
         self.locate_live(hash, key, now_ms, expired).map(|at| EntryMut::new(self, at, hash))
     }
 
     #[inline]
-    fn locate_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce(Removed)) -> Option<Location> {
+    fn locate_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<Location> {
         let at = self.locate(hash, key)?;
         if at.entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) {
             return Some(at);
         }
-        let removed = self.detach(at, hash);
+        expired();
+        drop(self.detach(at, hash));
         self.give_back(hash);
-        expired(removed);
         None
     }
 
     /// Inserts a key or replaces its value, time of expiry and clock. An allocation of the same size is used again.
     pub fn put(&mut self, hash: Hash, key: &[u8], value: NewValue<'_>, expire_at_ms: Option<i64>, clock: u32) -> Put {
         let content = Content { body: Body::new(value), expire_at_ms, clock, modified: false };
+        self.put_content(hash, key, content)
+    }
+
+    /// As [`Table::put`], for an aggregate; a large one is taken as it is.
+    pub fn put_aggregate(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        value: Aggregate,
+        expire_at_ms: Option<i64>,
+        clock: u32,
+    ) -> Put {
+        let content = Content { body: Body::aggregate(value), expire_at_ms, clock, modified: false };
         self.put_content(hash, key, content)
     }
 
@@ -311,25 +317,25 @@ impl Table {
         self.note_expire(segment, None, entry.expire_at_ms(), hash);
     }
 
-    /// Gives an entry another content; returns the rope it had.
-    fn replace(&mut self, at: Location, hash: Hash, key: &[u8], content: Content<'_>) -> Option<Rope> {
+    /// Gives an entry another content; returns the large value it had.
+    fn replace(&mut self, at: Location, hash: Hash, key: &[u8], content: Content<'_>) -> Option<Large> {
         let old = at.entry;
         let (expired_ms, expires_ms) = (old.expire_at_ms(), content.expire_at_ms);
         let before = old.memory_bytes();
-        let (entry, rope) = match old.overwrite(key, content) {
-            Ok(rope) => (old, rope),
+        let (entry, large) = match old.overwrite(key, content) {
+            Ok(large) => (old, large),
             Err(content) => {
                 let entry = RawEntry::allocate(key, content);
                 at.segment.set(at.index, hash.fingerprint(), entry);
-                // SAFETY: of the content only the rope, which is moved, is used after the shell was freed.
+                // SAFETY: of the content only the large value, which is moved, is used after the shell was freed.
                 let body = unsafe { old.take_content() }.body;
                 old.free_shell();
-                (entry, if let Body::Rope(rope) = body { Some(rope) } else { None })
+                (entry, body.into_large())
             }
         };
         self.account(entry.memory_bytes(), before);
         self.note_expire(at.segment, expired_ms, expires_ms, hash);
-        rope
+        large
     }
 
     /// Unlinks an entry.
@@ -350,7 +356,6 @@ impl Table {
             let volatile = &self.root().volatile;
             let count = volatile.load(Relaxed).checked_add_signed(i32::from(change));
             volatile.store(count.expect("counts of volatile keys are exact"), Relaxed);
-            self.context().count_volatile(isize::from(change));
         }
         if let Some(at_ms) = after_ms {
             segment.note_deadline_ms(at_ms);
@@ -369,7 +374,6 @@ impl Table {
         if added != removed {
             let bytes = &self.root().bytes;
             bytes.store(bytes.load(Relaxed) + added - removed, Relaxed);
-            self.context().count_bytes(added.wrapping_sub(removed).cast_signed());
         }
     }
 }
@@ -427,34 +431,14 @@ impl Root {
 }
 
 impl Context {
-    /// Counts bytes that the holder of the lock has added or, negative, removed.
-    #[inline]
-    fn count_bytes(&self, by: isize) {
-        if let Some(reclaim) = &self.reclaim {
-            reclaim.bytes.change(self.holder(), by);
-        }
-    }
-
-    /// Counts keys that have got a time of expiry or, negative, lost it.
-    fn count_volatile(&self, by: isize) {
-        if let Some(reclaim) = &self.reclaim {
-            reclaim.volatile.change(self.holder(), by);
-        }
-    }
-
-    /// The participant that holds the shard's lock.
-    #[inline]
-    fn holder(&self) -> usize {
-        // A participant's number fits.
-        self.owner.load(Relaxed).checked_sub(1).expect("tables change under the shard's lock") as usize
-    }
-
     /// Gives up a directory or segment that is no longer linked.
     fn retire(&self, (pointer, layout): (NonNull<u8>, Layout)) {
         // SAFETY: directories and segments are plain bytes allocated with this layout, and just unlinked by their owner.
         let block = unsafe { Block::new(pointer, layout) };
         if let Some(reclaim) = &self.reclaim {
-            reclaim.retire(self.holder(), block);
+            let owner = self.owner.load(Relaxed).checked_sub(1).expect("tables change under the shard's lock");
+            // A participant's number fits.
+            reclaim.retire(owner as usize, block);
         }
     }
 }

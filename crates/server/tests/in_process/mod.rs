@@ -10,7 +10,7 @@ use gimmal_server::config;
 use gimmal_server::session::Peer;
 use gimmal_server::shared::Shared;
 use gimmal_server::start::{EngineChoice, Server};
-use gimmal_store::ValueRef;
+use gimmal_store::StringRef;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -68,10 +68,10 @@ impl InProcess {
             };
             for db in 0..keyspace.databases() {
                 shard.table(db).scan(0, usize::MAX, &mut |entry| {
-                    let value = match entry.value() {
-                        ValueRef::Int(n) => n.to_string().into_bytes(),
-                        ValueRef::Bytes(bytes) => bytes.to_vec(),
-                        ValueRef::Rope(rope) => rope.to_vec(),
+                    let value = match entry.value().as_string().expect("a string") {
+                        StringRef::Int(n) => n.to_string().into_bytes(),
+                        StringRef::Bytes(bytes) => bytes.to_vec(),
+                        StringRef::Rope(rope) => rope.to_vec(),
                     };
                     let before = contents.insert((db, entry.key().to_vec()), (value, entry.expire_at_ms()));
                     assert!(before.is_none(), "visited twice: {:?}", entry.key());

@@ -5,9 +5,10 @@
 //! other reference into it exists, as those that [`EntryMut::key`] and [`EntryMut::value`] return borrow the `EntryMut`.
 
 use super::{Location, Table};
-use crate::entry::{Body, Content, Encoding, Entry, INLINE_MAX, NewValue, RawEntry, ValueRef};
+use crate::entry::{Body, Content, Encoding, Entry, INLINE_MAX, Large, NewValue, RawEntry, StringRef, ValueRef};
 use crate::hash::Hash;
 use crate::rope::Rope;
+use crate::types::{Kind, Parts};
 
 /// An entry that can be changed; reached through [`Table::find_mut`] only.
 pub struct EntryMut<'a> {
@@ -82,22 +83,22 @@ impl<'a> EntryMut<'a> {
     }
 
     /// Gives the key another value, keeping expiry and clock. Returns the large value that it had.
-    pub fn replace(&mut self, value: NewValue<'_>) -> Option<Rope> {
+    pub fn replace(&mut self, value: NewValue<'_>) -> Option<Large> {
         let mut old = None;
         self.rewrite(|content| {
             old = Some(std::mem::replace(&mut content.body, Body::new(value)));
             content.modified = false;
         });
-        if let Some(Body::Rope(rope)) = old { Some(rope) } else { None }
+        old.and_then(Body::into_large)
     }
 
     /// Adds bytes at the end of the string; returns its new length.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let mut digits = itoa::Buffer::new();
-        let inline = match self.at.entry.value() {
-            ValueRef::Int(int) => digits.format(int).as_bytes(),
-            ValueRef::Bytes(inline) => inline,
-            ValueRef::Rope(_) => return self.edit_rope(|rope| rope.append(bytes)),
+        let inline = match self.at.entry.value().as_string().expect(STRING) {
+            StringRef::Int(int) => digits.format(int).as_bytes(),
+            StringRef::Bytes(inline) => inline,
+            StringRef::Rope(_) => return self.edit_rope(|rope| rope.append(bytes)),
         };
         let len = inline.len() + bytes.len();
         let body = if len <= INLINE_MAX {
@@ -125,10 +126,10 @@ impl<'a> EntryMut<'a> {
             }
         }
         let mut digits = itoa::Buffer::new();
-        let inline = match self.at.entry.value() {
-            ValueRef::Int(int) => digits.format(int).as_bytes(),
-            ValueRef::Bytes(inline) => inline,
-            ValueRef::Rope(_) => return self.edit_rope(|rope| rope.set_range(offset, bytes)),
+        let inline = match self.at.entry.value().as_string().expect(STRING) {
+            StringRef::Int(int) => digits.format(int).as_bytes(),
+            StringRef::Bytes(inline) => inline,
+            StringRef::Rope(_) => return self.edit_rope(|rope| rope.set_range(offset, bytes)),
         };
         if bytes.is_empty() {
             return inline.len();
@@ -144,6 +145,60 @@ impl<'a> EntryMut<'a> {
             _ => self.rewrite(|content| (content.body, content.modified) = (Body::Rope(rope), true)),
         }
         len
+    }
+
+    /// The string that is edited.
+    ///
+    /// # Panics
+    /// If it is none: whoever edits has looked at the type.
+    pub fn string(&self) -> StringRef<'_> {
+        self.at.entry.value().as_string().expect(STRING)
+    }
+
+    /// Changes an aggregate: `change` gets it, packed ones as a copy in `buffer`, which is handed back to be used again. `None`, and
+    /// no change, if the value is of another type. A value that `change` left without elements is the caller's to remove.
+    pub fn edit<T: Kind, R>(&mut self, buffer: &mut Vec<u8>, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let before = self.at.entry.memory_bytes();
+        let old = self.at.entry;
+        let mut value = match old.lift_aggregate(std::mem::take(buffer)) {
+            Ok(value) => value,
+            Err(unused) => {
+                *buffer = unused;
+                return None;
+            }
+        };
+        // Were `change` to unwind, both this value and the entry would own the tree.
+        let bomb = AbortOnUnwind;
+        let result = T::of(&mut value).map(change);
+        std::mem::forget(bomb);
+        let kind = value.kind();
+        match value.into_parts() {
+            Parts::Packed(buf) => {
+                let bytes = buf.view().bytes();
+                if !old.overwrite_packed(kind, bytes) {
+                    self.reallocate(Body::Packed(kind, bytes));
+                }
+                *buffer = buf.into_buffer();
+            }
+            Parts::Tree(tree) => {
+                if let Err(tree) = old.put_tree(tree) {
+                    self.reallocate(Body::Tree(tree));
+                }
+            }
+        }
+        self.table.account(self.at.entry.memory_bytes(), before);
+        result
+    }
+
+    /// Moves the entry to a new allocation with another body; what it had was lifted out or copied. Key, expiry and clock stay.
+    fn reallocate(&mut self, body: Body<'_>) {
+        let old = self.at.entry;
+        let clock = Entry::new(old).clock();
+        let new =
+            RawEntry::allocate(old.key(), Content { body, expire_at_ms: old.expire_at_ms(), clock, modified: false });
+        self.at.segment.set(self.at.index, self.hash.fingerprint(), new);
+        old.free_shell();
+        self.at.entry = new;
     }
 
     /// Changes a rope in place and accounts for its memory.
@@ -172,5 +227,17 @@ impl<'a> EntryMut<'a> {
         self.at.entry = new;
         self.table.account(new.memory_bytes(), before);
         self.table.note_expire(self.at.segment, before_ms, after_ms, self.hash);
+    }
+}
+
+/// Whoever edits a string has looked at the type.
+const STRING: &str = "an aggregate is not edited as a string";
+
+/// Ends the process if it is dropped: an unwinding edit would leave two owners of one value.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
     }
 }

@@ -103,7 +103,7 @@ impl Field {
 
     /// Writes a number that fits; the string is long enough.
     fn set(&self, entry: &mut EntryMut<'_>, n: i128) {
-        let (window, shift) = self.window(&Bytes::new(entry.value(), &mut itoa::Buffer::new()));
+        let (window, shift) = self.window(&Bytes::new(entry.string(), &mut itoa::Buffer::new()));
         let bits = u128::from_be_bytes(n.to_be_bytes()) & self.mask();
         let window = (window & !(self.mask() << shift) | bits << shift).to_be_bytes();
         let first = usize::try_from(self.begin().0).expect("within the largest length of a string");
@@ -243,13 +243,13 @@ fn run_all(exec: &mut Exec<'_>, args: &Args<'_>, steps: &[Step], last_byte: usiz
         entry.set_range(last_byte, &[0]);
     } else if !raw {
         // Like Redis's, the string is in its changeable form afterwards whatever is written.
-        let byte = Bytes::new(entry.value(), &mut itoa::Buffer::new()).byte(last_byte as u64);
+        let byte = Bytes::new(entry.string(), &mut itoa::Buffer::new()).byte(last_byte as u64);
         entry.set_range(last_byte, &[byte]);
     }
     let mut changes = 0;
     exec.reply.put().array(steps.len());
     for step in steps {
-        let old = step.field.get(&Bytes::new(entry.value(), &mut itoa::Buffer::new()));
+        let old = step.field.get(&Bytes::new(entry.string(), &mut itoa::Buffer::new()));
         let Some(new) = step.result(old) else {
             exec.reply.put().null();
             continue;

@@ -14,7 +14,7 @@ use crate::args::{Args, parse_int};
 use crate::arguments::{block, integer, key, one_of, string, word};
 use crate::command::{Argument, Command, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
 use crate::exec::{Exec, ReplyError, error};
-use gimmal_store::{Rope, ValueRef};
+use gimmal_store::{Rope, StringRef};
 
 const KEY: Argument = key("key", 0);
 
@@ -183,11 +183,11 @@ struct Bytes<'a> {
 
 impl<'a> Bytes<'a> {
     /// The bytes of a string; an integer's digits are written into `digits`.
-    fn new(value: ValueRef<'a>, digits: &'a mut itoa::Buffer) -> Bytes<'a> {
+    fn new(value: StringRef<'a>, digits: &'a mut itoa::Buffer) -> Bytes<'a> {
         match value {
-            ValueRef::Int(n) => Bytes { small: digits.format(n).as_bytes(), large: None },
-            ValueRef::Bytes(bytes) => Bytes { small: bytes, large: None },
-            ValueRef::Rope(rope) => Bytes { small: &[], large: Some(rope) },
+            StringRef::Int(n) => Bytes { small: digits.format(n).as_bytes(), large: None },
+            StringRef::Bytes(bytes) => Bytes { small: bytes, large: None },
+            StringRef::Rope(rope) => Bytes { small: &[], large: Some(rope) },
         }
     }
 

@@ -10,7 +10,7 @@ use crate::commands::string::string_of;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, LockedMany, Outcome, ReplyError, SLICE_US, Stop, error};
 use crate::notify;
-use gimmal_store::{INLINE_MAX, NewValue, Rope, RopeBuilder, ValueRef};
+use gimmal_store::{INLINE_MAX, NewValue, Rope, RopeBuilder, StringRef};
 use std::time::{Duration, Instant};
 
 /// Bytes of the result that are made at once: they and a source's stay in the processor's caches.
@@ -131,11 +131,11 @@ enum Source {
 }
 
 impl Source {
-    fn of(value: &ValueRef<'_>) -> Source {
+    fn of(value: &StringRef<'_>) -> Source {
         match value {
-            ValueRef::Int(n) => Source::Small(itoa::Buffer::new().format(*n).as_bytes().to_vec()),
-            ValueRef::Bytes(bytes) => Source::Small(bytes.to_vec()),
-            ValueRef::Rope(rope) => Source::Large((*rope).clone()),
+            StringRef::Int(n) => Source::Small(itoa::Buffer::new().format(*n).as_bytes().to_vec()),
+            StringRef::Bytes(bytes) => Source::Small(bytes.to_vec()),
+            StringRef::Rope(rope) => Source::Large((*rope).clone()),
         }
     }
 

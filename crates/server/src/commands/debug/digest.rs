@@ -5,7 +5,7 @@
 
 use crate::args::Args;
 use crate::exec::{Exec, Outcome};
-use gimmal_store::{Entry, ValueRef};
+use gimmal_store::{Entry, StringRef, ValueRef};
 use std::hash::{DefaultHasher, Hasher};
 
 /// Words of a digest; of the last one the lower half is shown.
@@ -36,20 +36,25 @@ pub fn digest_value(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Bytes that a value takes in an RDB file, uncompressed: what DEBUG OBJECT calls its serialized length.
-pub fn serialized_length(value: ValueRef<'_>) -> usize {
+/// What DEBUG OBJECT calls the serialized length: of a string, the bytes that it takes in an RDB file, uncompressed; of an aggregate,
+/// those that it takes in memory.
+pub fn serialized_length(entry: &Entry<'_>) -> usize {
+    entry.value().as_string().map_or_else(|| entry.memory_bytes(), string_length)
+}
+
+fn string_length(value: StringRef<'_>) -> usize {
     let of_text = |len: usize| match len {
         0..64 => len + 1,
         64..16_384 => len + 2,
         _ => len + 5,
     };
     match value {
-        ValueRef::Int(n) if i8::try_from(n).is_ok() => 2,
-        ValueRef::Int(n) if i16::try_from(n).is_ok() => 3,
-        ValueRef::Int(n) if i32::try_from(n).is_ok() => 5,
-        ValueRef::Int(n) => of_text(itoa::Buffer::new().format(n).len()),
-        ValueRef::Bytes(bytes) => of_text(bytes.len()),
-        ValueRef::Rope(rope) => of_text(rope.len()),
+        StringRef::Int(n) if i8::try_from(n).is_ok() => 2,
+        StringRef::Int(n) if i16::try_from(n).is_ok() => 3,
+        StringRef::Int(n) if i32::try_from(n).is_ok() => 5,
+        StringRef::Int(n) => of_text(itoa::Buffer::new().format(n).len()),
+        StringRef::Bytes(bytes) => of_text(bytes.len()),
+        StringRef::Rope(rope) => of_text(rope.len()),
     }
 }
 
@@ -66,13 +71,37 @@ fn sum(head: &[&[u8]], value: ValueRef<'_>) -> Sum {
     for (hasher, first) in hashers.iter_mut().zip(1..) {
         hasher.write(&[first]);
         head.iter().for_each(|part| hasher.write(part));
+        hasher.write(&[value.kind() as u8]);
         match value {
-            ValueRef::Int(n) => hasher.write(itoa::Buffer::new().format(n).as_bytes()),
-            ValueRef::Bytes(bytes) => hasher.write(bytes),
-            ValueRef::Rope(rope) => rope.extents().for_each(|extent| hasher.write(extent)),
+            ValueRef::String(StringRef::Int(n)) => hasher.write(itoa::Buffer::new().format(n).as_bytes()),
+            ValueRef::String(StringRef::Bytes(bytes)) => hasher.write(bytes),
+            ValueRef::String(StringRef::Rope(rope)) => rope.extents().for_each(|extent| hasher.write(extent)),
+            ValueRef::Hash(fields) => hasher.write_u64(unordered(fields.iter_from(0).map(|field| {
+                let deadline = field.expire_at_ms.unwrap_or(-1).to_le_bytes();
+                parts(first, &[field.name, field.value, &deadline])
+            }))),
+            ValueRef::List(_) | ValueRef::Set(_) | ValueRef::SortedSet(_) | ValueRef::Stream(_) => {
+                unreachable!("no command makes one")
+            }
         }
     }
     hashers.map(|hasher| hasher.finish())
+}
+
+/// A hash of several strings, each told from the next by its length.
+fn parts(first: u8, parts: &[&[u8]]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&[first]);
+    for part in parts {
+        hasher.write(&(part.len() as u64).to_le_bytes());
+        hasher.write(part);
+    }
+    hasher.finish()
+}
+
+/// A sum that does not depend on the order.
+fn unordered(hashes: impl Iterator<Item = u64>) -> u64 {
+    hashes.fold(0, u64::wrapping_add)
 }
 
 fn mix(all: &mut Sum, one: Sum) {
@@ -90,13 +119,17 @@ fn text(sum: Sum) -> String {
 mod tests {
     use super::*;
 
+    fn of_string(value: StringRef<'_>) -> Sum {
+        sum(&[b"k"], ValueRef::String(value))
+    }
+
     #[test]
     fn an_integer_is_its_text() {
-        assert_eq!(sum(&[b"k"], ValueRef::Int(-12)), sum(&[b"k"], ValueRef::Bytes(b"-12")));
-        assert_ne!(sum(&[b"k"], ValueRef::Int(12)), sum(&[b"k"], ValueRef::Int(13)));
-        assert_eq!(serialized_length(ValueRef::Int(127)), 2);
-        assert_eq!(serialized_length(ValueRef::Int(i64::MIN)), 21);
-        assert_eq!(serialized_length(ValueRef::Bytes(b"v")), 2);
+        assert_eq!(of_string(StringRef::Int(-12)), of_string(StringRef::Bytes(b"-12")));
+        assert_ne!(of_string(StringRef::Int(12)), of_string(StringRef::Int(13)));
+        assert_eq!(string_length(StringRef::Int(127)), 2);
+        assert_eq!(string_length(StringRef::Int(i64::MIN)), 21);
+        assert_eq!(string_length(StringRef::Bytes(b"v")), 2);
         assert_eq!(text(Sum::default()), "0".repeat(40));
         assert_eq!(text([u64::MAX; 3]), "f".repeat(40));
     }

@@ -8,7 +8,7 @@ use crate::args::Args;
 use crate::commands::keyspace::database;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
-use gimmal_store::{Entry, ValueRef};
+use gimmal_store::Entry;
 
 const NO_SUCH_KEY: ReplyError = error("ERR no such key");
 const SAME: ReplyError = error("ERR source and destination objects are the same");
@@ -85,9 +85,7 @@ pub(super) fn type_of(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 /// What TYPE answers for a value.
 pub(super) fn type_name(entry: &Entry<'_>) -> &'static str {
-    match entry.value() {
-        ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Rope(_) => "string",
-    }
+    entry.kind().name()
 }
 
 pub(super) fn rename(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {

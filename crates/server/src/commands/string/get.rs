@@ -4,7 +4,7 @@ use super::{ExpireUnit, answer, deadline, length, string_of};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError};
-use gimmal_store::ValueRef;
+use gimmal_store::StringRef;
 
 pub(super) fn get(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
@@ -46,9 +46,9 @@ pub(super) fn getrange(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let value = string_of(&entry)?;
     let (start, end) = range(start, end, length(&value));
     match value {
-        ValueRef::Int(n) => exec.reply.put().bulk(&itoa::Buffer::new().format(n).as_bytes()[start..end]),
-        ValueRef::Bytes(bytes) => exec.reply.put().bulk(&bytes[start..end]),
-        ValueRef::Rope(rope) => exec.reply.rope(rope, start, end),
+        StringRef::Int(n) => exec.reply.put().bulk(&itoa::Buffer::new().format(n).as_bytes()[start..end]),
+        StringRef::Bytes(bytes) => exec.reply.put().bulk(&bytes[start..end]),
+        StringRef::Rope(rope) => exec.reply.rope(rope, start, end),
     }
     Ok(())
 }

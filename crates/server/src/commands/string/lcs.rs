@@ -12,7 +12,7 @@ use super::string_of;
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, Outcome, ReplyError, SLICE_US, Stop, error};
-use gimmal_store::{EXTENT, Rope, ValueRef};
+use gimmal_store::{EXTENT, Rope, StringRef};
 use std::time::{Duration, Instant};
 
 const NOT_STRINGS: ReplyError = error("ERR The specified keys must contain string values");
@@ -91,11 +91,11 @@ enum Text {
 }
 
 impl Text {
-    fn of(value: &ValueRef<'_>) -> Text {
+    fn of(value: &StringRef<'_>) -> Text {
         match value {
-            ValueRef::Int(n) => Text::Small(itoa::Buffer::new().format(*n).as_bytes().to_vec()),
-            ValueRef::Bytes(bytes) => Text::Small(bytes.to_vec()),
-            ValueRef::Rope(rope) => Text::Large((*rope).clone()),
+            StringRef::Int(n) => Text::Small(itoa::Buffer::new().format(*n).as_bytes().to_vec()),
+            StringRef::Bytes(bytes) => Text::Small(bytes.to_vec()),
+            StringRef::Rope(rope) => Text::Large((*rope).clone()),
         }
     }
 

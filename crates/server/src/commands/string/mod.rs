@@ -10,8 +10,8 @@ mod set;
 use crate::args::Args;
 use crate::arguments::{block, double, integer, key, one_of, string, unix_time, word};
 use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_range, key1, keyflag::*};
-use crate::exec::{Exec, ReplyError, Stop, error};
-use gimmal_store::{Entry, NewValue, Rope, ValueRef};
+use crate::exec::{Exec, ReplyError, Stop, WRONG_TYPE};
+use gimmal_store::{Entry, NewValue, Rope, StringRef};
 
 const KEY: Argument = key("key", 0);
 const VALUE: Argument = string("value");
@@ -346,20 +346,15 @@ pub static COMMANDS: &[Command] = &[
     },
 ];
 
-/// The value is of another type than the command works on.
-pub const WRONG_TYPE: ReplyError = error("WRONGTYPE Operation against a key holding the wrong kind of value");
-
 /// The string of an entry, or the error that it is something else: the one place where the family looks at types.
 #[inline]
-pub fn string_of<'e>(entry: &Entry<'e>) -> Result<ValueRef<'e>, Stop> {
-    match entry.value() {
-        value @ (ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Rope(_)) => Ok(value),
-    }
+pub fn string_of<'e>(entry: &Entry<'e>) -> Result<StringRef<'e>, Stop> {
+    entry.value().as_string().ok_or(Stop::Error(WRONG_TYPE))
 }
 
 /// A string or null.
 #[inline]
-fn answer(exec: &mut Exec<'_>, value: Option<ValueRef<'_>>) {
+fn answer(exec: &mut Exec<'_>, value: Option<StringRef<'_>>) {
     match value {
         Some(value) => exec.reply.string(value),
         None => exec.reply.put().null(),
@@ -367,11 +362,11 @@ fn answer(exec: &mut Exec<'_>, value: Option<ValueRef<'_>>) {
 }
 
 /// Length of a string in bytes.
-fn length(value: &ValueRef<'_>) -> usize {
+fn length(value: &StringRef<'_>) -> usize {
     match value {
-        ValueRef::Int(n) => itoa::Buffer::new().format(*n).len(),
-        ValueRef::Bytes(bytes) => bytes.len(),
-        ValueRef::Rope(rope) => rope.len(),
+        StringRef::Int(n) => itoa::Buffer::new().format(*n).len(),
+        StringRef::Bytes(bytes) => bytes.len(),
+        StringRef::Rope(rope) => rope.len(),
     }
 }
 
@@ -384,14 +379,14 @@ fn raw<'a>(args: &Args<'a>, i: usize) -> NewValue<'a> {
 }
 
 /// Whether a string is these bytes, which come from [`raw`].
-fn equals(value: &ValueRef<'_>, bytes: &NewValue<'_>) -> bool {
+fn equals(value: &StringRef<'_>, bytes: &NewValue<'_>) -> bool {
     match (value, bytes) {
-        (ValueRef::Int(n), NewValue::Bytes(bytes)) => itoa::Buffer::new().format(*n).as_bytes() == *bytes,
-        (ValueRef::Bytes(value), NewValue::Bytes(bytes)) => value == bytes,
-        (ValueRef::Rope(value), NewValue::Rope(rope)) => *value == rope,
-        (ValueRef::Rope(rope), NewValue::Bytes(bytes)) => rope_is(rope, bytes),
-        (ValueRef::Bytes(bytes), NewValue::Rope(rope)) => rope_is(rope, bytes),
-        (ValueRef::Int(_), NewValue::Rope(_)) | (_, NewValue::Int(_)) => false,
+        (StringRef::Int(n), NewValue::Bytes(bytes)) => itoa::Buffer::new().format(*n).as_bytes() == *bytes,
+        (StringRef::Bytes(value), NewValue::Bytes(bytes)) => value == bytes,
+        (StringRef::Rope(value), NewValue::Rope(rope)) => *value == rope,
+        (StringRef::Rope(rope), NewValue::Bytes(bytes)) => rope_is(rope, bytes),
+        (StringRef::Bytes(bytes), NewValue::Rope(rope)) => rope_is(rope, bytes),
+        (StringRef::Int(_), NewValue::Rope(_)) | (_, NewValue::Int(_)) => false,
     }
 }
 
@@ -458,16 +453,16 @@ mod tests {
     fn strings_are_compared_in_every_form() {
         let long = vec![b'7'; 300 * 1024];
         let rope = Rope::from_slice(&long);
-        assert!(equals(&ValueRef::Int(-12), &NewValue::Bytes(b"-12")));
-        assert!(!equals(&ValueRef::Int(-12), &NewValue::Bytes(b"-12 ")));
-        assert!(equals(&ValueRef::Bytes(b"a"), &NewValue::Bytes(b"a")));
-        assert!(equals(&ValueRef::Rope(&rope), &NewValue::Rope(rope.clone())));
-        assert!(equals(&ValueRef::Rope(&rope), &NewValue::Bytes(&long)));
-        assert!(equals(&ValueRef::Bytes(&long), &NewValue::Rope(rope.clone())));
-        assert!(!equals(&ValueRef::Rope(&rope), &NewValue::Bytes(&long[1..])));
+        assert!(equals(&StringRef::Int(-12), &NewValue::Bytes(b"-12")));
+        assert!(!equals(&StringRef::Int(-12), &NewValue::Bytes(b"-12 ")));
+        assert!(equals(&StringRef::Bytes(b"a"), &NewValue::Bytes(b"a")));
+        assert!(equals(&StringRef::Rope(&rope), &NewValue::Rope(rope.clone())));
+        assert!(equals(&StringRef::Rope(&rope), &NewValue::Bytes(&long)));
+        assert!(equals(&StringRef::Bytes(&long), &NewValue::Rope(rope.clone())));
+        assert!(!equals(&StringRef::Rope(&rope), &NewValue::Bytes(&long[1..])));
         let mut other = long.clone();
         other[long.len() - 1] = b'8';
-        assert!(!equals(&ValueRef::Rope(&rope), &NewValue::Bytes(&other)));
+        assert!(!equals(&StringRef::Rope(&rope), &NewValue::Bytes(&other)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::string_of;
 use crate::args::{Args, parse_int};
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::extended::{self, Extended, Parsed};
-use gimmal_store::{NewValue, ValueRef};
+use gimmal_store::{NewValue, StringRef};
 
 const NOT_AN_INTEGER: ReplyError = error("ERR value is not an integer or out of range");
 const OVERFLOW: ReplyError = error("ERR increment or decrement would overflow");
@@ -50,11 +50,11 @@ fn add(exec: &mut Exec<'_>, args: &Args<'_>, by: i64) -> Outcome {
 
 /// A stored string as an integer.
 #[inline]
-fn integer(value: ValueRef<'_>) -> Result<i64, Stop> {
+fn integer(value: StringRef<'_>) -> Result<i64, Stop> {
     match value {
-        ValueRef::Int(n) => Ok(n),
-        ValueRef::Bytes(bytes) => parse_int(bytes).ok_or(NOT_AN_INTEGER.into()),
-        ValueRef::Rope(_) => Err(NOT_AN_INTEGER.into()),
+        StringRef::Int(n) => Ok(n),
+        StringRef::Bytes(bytes) => parse_int(bytes).ok_or(NOT_AN_INTEGER.into()),
+        StringRef::Rope(_) => Err(NOT_AN_INTEGER.into()),
     }
 }
 
@@ -84,11 +84,11 @@ pub(super) fn incrbyfloat(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 /// A stored string as a decimal number.
-fn decimal(value: ValueRef<'_>) -> Result<Parsed, Stop> {
+fn decimal(value: StringRef<'_>) -> Result<Parsed, Stop> {
     let parsed = match value {
-        ValueRef::Int(n) => Some(Parsed::Finite(Extended::from_int(n))),
-        ValueRef::Bytes(bytes) => extended::parse(bytes),
-        ValueRef::Rope(rope) => rope.as_single().and_then(extended::parse),
+        StringRef::Int(n) => Some(Parsed::Finite(Extended::from_int(n))),
+        StringRef::Bytes(bytes) => extended::parse(bytes),
+        StringRef::Rope(rope) => rope.as_single().and_then(extended::parse),
     };
     parsed.ok_or(NOT_A_FLOAT.into())
 }

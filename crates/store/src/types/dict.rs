@@ -1,0 +1,265 @@
+//! A tree of items found by a key of their own: hashes, sets, and the members of sorted sets.
+//!
+//! Items lie in the order of 32 bits of their keys' hash. A cursor of SCAN is such a hash: every item that stays is visited exactly
+//! once, whatever is added or removed meanwhile, as nothing ever moves past it. Items of one hash may lie on two pages; a search
+//! begins at the first of them and walks.
+//!
+//! Hashes are keyed by a secret of the process, so that no client can aim at one page.
+
+use std::marker::PhantomData;
+use std::sync::LazyLock;
+
+use siphasher::sip::SipHasher13;
+
+use super::tree::{Order, Position, Tree};
+
+/// Says where in an item its key is.
+pub trait Keyed {
+    /// The key of an item.
+    fn key(item: &[u8]) -> &[u8];
+}
+
+/// Order by hash.
+pub struct ByHash;
+
+impl Order for ByHash {
+    type Tag = u32;
+    type First = u32;
+
+    fn first(tag: u32, _: &[u8]) -> u32 {
+        tag
+    }
+}
+
+/// Items with distinct keys.
+pub struct Dict<K> {
+    tree: Tree<ByHash>,
+    keyed: PhantomData<K>,
+}
+
+impl<K> Clone for Dict<K> {
+    fn clone(&self) -> Self {
+        Self { tree: self.tree.clone(), keyed: PhantomData }
+    }
+}
+
+impl<K> std::fmt::Debug for Dict<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.tree.fmt(f)
+    }
+}
+
+impl<K> Default for Dict<K> {
+    fn default() -> Self {
+        Self { tree: Tree::default(), keyed: PhantomData }
+    }
+}
+
+/// The part of a key's hash that items are ordered by.
+#[inline]
+pub fn tag_of(key: &[u8]) -> u32 {
+    static SEED: LazyLock<(u64, u64)> = LazyLock::new(|| {
+        use std::hash::{BuildHasher, RandomState};
+        let random = RandomState::new();
+        (random.hash_one(0), random.hash_one(1))
+    });
+    let (a, b) = *SEED;
+    // The upper half of 64 bits.
+    (SipHasher13::new_with_keys(a, b).hash(key) >> 32) as u32
+}
+
+impl<K: Keyed> Dict<K> {
+    /// Number of items.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tree.is_empty()
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.tree.memory_bytes()
+    }
+
+    /// About how many allocations dropping it frees.
+    pub fn free_cost(&self) -> usize {
+        self.tree.free_cost()
+    }
+
+    /// The item with this key.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Option<&[u8]> {
+        let tag = tag_of(key);
+        let mut cursor = self.tree.cursor(&self.seek(tag));
+        while let Some((at, item)) = cursor.item()
+            && at == tag
+        {
+            if K::key(item) == key {
+                return Some(item);
+            }
+            cursor.next();
+        }
+        None
+    }
+
+    /// The place of the item with this key, or the place where it would be inserted.
+    fn locate(&self, tag: u32, key: &[u8]) -> Result<Position, Position> {
+        let place = self.seek(tag);
+        let mut cursor = self.tree.cursor(&place);
+        let mut ahead = 0;
+        while let Some((at, item)) = cursor.item()
+            && at == tag
+        {
+            if K::key(item) == key {
+                return Ok(if ahead == 0 { place } else { self.tree.seek_rank(place.rank() + ahead) });
+            }
+            ahead += 1;
+            cursor.next();
+        }
+        Err(place)
+    }
+
+    fn seek(&self, tag: u32) -> Position {
+        self.tree.seek(|first| *first < tag, |at, _| at < tag)
+    }
+
+    /// Inserts an item, or replaces the one with its key; true if it is new.
+    pub fn put(&mut self, item: &[u8]) -> bool {
+        let tag = tag_of(K::key(item));
+        match self.locate(tag, K::key(item)) {
+            Ok(place) => {
+                self.tree.replace(&place, tag, item);
+                false
+            }
+            Err(place) => {
+                self.tree.insert(&place, tag, item);
+                true
+            }
+        }
+    }
+
+    /// Inserts an item unless its key is there; true if it was not.
+    pub fn add(&mut self, item: &[u8]) -> bool {
+        let tag = tag_of(K::key(item));
+        match self.locate(tag, K::key(item)) {
+            Ok(_) => false,
+            Err(place) => {
+                self.tree.insert(&place, tag, item);
+                true
+            }
+        }
+    }
+
+    /// Removes the item with this key; true if it was there.
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        let found = self.locate(tag_of(key), key);
+        if let Ok(place) = found {
+            self.tree.remove(&place);
+        }
+        found.is_ok()
+    }
+
+    /// Removes the item with so many before it.
+    pub fn remove_nth(&mut self, rank: usize) {
+        self.tree.remove(&self.tree.seek_rank(rank));
+    }
+
+    /// The item with so many before it: by a random number, a random item.
+    pub fn nth(&self, rank: usize) -> Option<&[u8]> {
+        self.tree.nth(rank).map(|(_, item)| item)
+    }
+
+    /// All items.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> + use<'_, K> {
+        self.tree.iter().map(|(_, item)| item)
+    }
+
+    /// The items from a rank on.
+    pub fn iter_from(&self, rank: usize) -> impl Iterator<Item = &[u8]> + use<'_, K> {
+        self.tree.iter_from(rank).map(|(_, item)| item)
+    }
+
+    /// Visits items from a cursor on, at least `count` if there are as many, and all that share the last one's hash. Returns the
+    /// cursor to go on from: 0 when all were visited.
+    pub fn scan<'d>(&'d self, cursor: u64, count: usize, mut visit: impl FnMut(&'d [u8])) -> u64 {
+        let Ok(from) = u32::try_from(cursor) else { return 0 };
+        let place = self.seek(from);
+        let mut last = None;
+        for (visited, (tag, item)) in self.tree.iter_from(place.rank()).enumerate() {
+            if visited >= count && last != Some(tag) {
+                // Above 0, as another hash came before it.
+                return u64::from(tag);
+            }
+            visit(item);
+            last = Some(tag);
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    struct Whole;
+
+    impl Keyed for Whole {
+        fn key(item: &[u8]) -> &[u8] {
+            item
+        }
+    }
+
+    #[test]
+    fn puts_and_removals_agree_with_a_set() {
+        let mut dict: Dict<Whole> = Dict::default();
+        let mut model = BTreeSet::new();
+        let mut random = 1_u64;
+        for _ in 0..40_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = ((random >> 33) % 5000).to_string().into_bytes();
+            if random >> 63 == 0 {
+                assert_eq!(dict.put(&key), model.insert(key));
+            } else {
+                assert_eq!(dict.remove(&key), model.remove(&key));
+            }
+        }
+        assert_eq!(dict.len(), model.len());
+        for number in 0..5000 {
+            let key = number.to_string().into_bytes();
+            assert_eq!(dict.find(&key).is_some(), model.contains(&key));
+        }
+        assert_eq!(dict.iter().map(<[u8]>::to_vec).collect::<BTreeSet<_>>(), model);
+    }
+
+    /// What is there from the beginning of a scan to its end is visited once, while the rest comes and goes.
+    #[test]
+    fn a_scan_visits_what_stays_exactly_once() {
+        let mut dict: Dict<Whole> = Dict::default();
+        for number in 0..3000 {
+            dict.put(format!("stays:{number}").as_bytes());
+        }
+        let (mut cursor, mut seen, mut round) = (0, Vec::new(), 0);
+        loop {
+            let mut batch = Vec::new();
+            cursor = dict.scan(cursor, 10, |item| batch.push(item.to_vec()));
+            seen.extend(batch.into_iter().filter(|item| item.starts_with(b"stays")));
+            for number in 0..20 {
+                dict.put(format!("comes:{round}:{number}").as_bytes());
+                dict.remove(format!("comes:{}:{number}", round / 2).as_bytes());
+            }
+            round += 1;
+            if cursor == 0 {
+                break;
+            }
+        }
+        seen.sort();
+        let before = seen.len();
+        seen.dedup();
+        assert_eq!((before, seen.len()), (3000, 3000));
+    }
+}

@@ -1,0 +1,604 @@
+//! Large aggregates: a counted B+tree of pages, copied on write.
+//!
+//! A clone takes the whole tree in O(1): snapshots, COPY, DUMP, replies streamed after the lock is released and background freeing
+//! each hold one. An edit copies the nodes on its path that are shared and changes the others in place. Each inner node knows how
+//! many items are below each child, so that ranks (LINDEX, ZRANK, a random member) cost one descent, and there is never a rehash.
+//!
+//! [`Order`] says what pages are tagged with and what separates two of them; a list has no order but that of its items. Searching is
+//! by a predicate that is true for what lies before the place looked for, so that one function serves keys, bounds and ranges.
+//!
+//! Invariants: pages and inner nodes are not empty, but for the root of an empty tree. `Child::first` is not above any item
+//! below that child, and not below any item before it (the leftmost child's is never looked at). All leaves are equally deep.
+//!
+//! Dropped: a skip list (a cache miss for each step, 40 bytes per member), an array-mapped trie for hashes (a second structure
+//! beside the one that sorted sets need anyway).
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::page::{PAGE_MAX, PAGE_MIN, Page};
+
+/// What a tree is ordered by.
+pub trait Order {
+    /// Kept for each item, beside it.
+    type Tag: Copy + Send + Sync + fmt::Debug;
+    /// Kept for each page: a copy of its first item, as far as searching needs it.
+    type First: Clone + Send + Sync + fmt::Debug;
+
+    /// The first item of a page, for its parent.
+    fn first(tag: Self::Tag, item: &[u8]) -> Self::First;
+}
+
+/// The tree; see the module's description.
+pub struct Tree<O: Order> {
+    root: Node<O>,
+    len: usize,
+    bytes: usize,
+}
+
+enum Node<O: Order> {
+    Leaf(Arc<Page<O::Tag>>),
+    Inner(Arc<Inner<O>>),
+}
+
+struct Inner<O: Order> {
+    children: Vec<Child<O>>,
+}
+
+struct Child<O: Order> {
+    first: O::First,
+    /// Items below it.
+    len: usize,
+    /// Bytes of memory below it, so that what is removed whole need not be walked.
+    bytes: usize,
+    node: Node<O>,
+}
+
+/// Children of an inner node at most; with at most 56 bytes for each it stays within a page's size.
+const CHILDREN_MAX: usize = 64;
+/// Below this an inner node is merged with one beside it, if there is room.
+const CHILDREN_MIN: usize = 16;
+/// 64-way nodes and pages of at least one item: more levels do not fit an address space.
+const DEPTH_MAX: usize = 12;
+
+/// A place in a tree: that of an item, or behind the last.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    path: [u8; DEPTH_MAX],
+    depth: usize,
+    slot: usize,
+    rank: usize,
+}
+
+impl Position {
+    /// Number of items before this place.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+}
+
+const _: () = assert!(CHILDREN_MAX < 256, "a path's step is a byte");
+
+impl<O: Order> Clone for Tree<O> {
+    fn clone(&self) -> Self {
+        Self { root: self.root.clone(), ..*self }
+    }
+}
+
+impl<O: Order> Clone for Node<O> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Leaf(page) => Self::Leaf(Arc::clone(page)),
+            Self::Inner(inner) => Self::Inner(Arc::clone(inner)),
+        }
+    }
+}
+
+impl<O: Order> Clone for Inner<O> {
+    fn clone(&self) -> Self {
+        let mut children = Vec::with_capacity(CHILDREN_MAX + 1);
+        children.extend(self.children.iter().cloned());
+        Self { children }
+    }
+}
+
+impl<O: Order> Clone for Child<O> {
+    fn clone(&self) -> Self {
+        Self { first: self.first.clone(), len: self.len, bytes: self.bytes, node: self.node.clone() }
+    }
+}
+
+impl<O: Order> Default for Tree<O> {
+    fn default() -> Self {
+        let page = Page::default();
+        Self { bytes: page.memory_bytes(), root: Node::Leaf(Arc::new(page)), len: 0 }
+    }
+}
+
+impl<O: Order> fmt::Debug for Tree<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("len", &self.len).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl<O: Order> Tree<O> {
+    /// Number of items.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of memory, shared or not.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// About how many allocations dropping the tree frees.
+    pub fn free_cost(&self) -> usize {
+        1 + self.bytes / (PAGE_MAX / 4)
+    }
+
+    /// The first place that is not before what is looked for.
+    pub fn seek(&self, first: impl Fn(&O::First) -> bool, item: impl Fn(O::Tag, &[u8]) -> bool) -> Position {
+        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0, rank: 0 };
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Leaf(page) => {
+                    place.slot = page.lower_bound(item);
+                    place.rank += place.slot;
+                    return place;
+                }
+                Node::Inner(inner) => {
+                    let at = inner.children[1..].partition_point(|child| first(&child.first));
+                    place.rank += inner.children[..at].iter().map(|child| child.len).sum::<usize>();
+                    place.step(at);
+                    node = &inner.children[at].node;
+                }
+            }
+        }
+    }
+
+    /// The place of the item with so many before it; behind the last if there are not so many.
+    pub fn seek_rank(&self, rank: usize) -> Position {
+        let rank = rank.min(self.len);
+        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0, rank };
+        let (mut node, mut left) = (&self.root, rank);
+        loop {
+            match node {
+                Node::Leaf(_) => {
+                    place.slot = left;
+                    return place;
+                }
+                Node::Inner(inner) => {
+                    let last = inner.children.len() - 1;
+                    let mut at = 0;
+                    while at < last && left >= inner.children[at].len {
+                        left -= inner.children[at].len;
+                        at += 1;
+                    }
+                    place.step(at);
+                    node = &inner.children[at].node;
+                }
+            }
+        }
+    }
+
+    /// A cursor on a place.
+    pub fn cursor(&self, place: &Position) -> Cursor<'_, O> {
+        let mut cursor = Cursor { stack: [None; DEPTH_MAX], depth: 0, page: None, slot: place.slot };
+        let mut node = &self.root;
+        for &at in &place.path[..place.depth] {
+            let Node::Inner(inner) = node else { unreachable!("a position is used with the tree that made it") };
+            cursor.stack[cursor.depth] = Some((inner, usize::from(at)));
+            cursor.depth += 1;
+            node = &inner.children[usize::from(at)].node;
+        }
+        let Node::Leaf(page) = node else { unreachable!("a position is used with the tree that made it") };
+        cursor.page = Some(page);
+        if cursor.slot >= page.len() {
+            cursor.next_page();
+        }
+        cursor
+    }
+
+    /// The items from a rank on.
+    pub fn iter_from(&self, rank: usize) -> Iter<'_, O> {
+        Iter { cursor: self.cursor(&self.seek_rank(rank)) }
+    }
+
+    /// All items.
+    pub fn iter(&self) -> Iter<'_, O> {
+        self.iter_from(0)
+    }
+
+    /// The item with so many before it.
+    pub fn nth(&self, rank: usize) -> Option<(O::Tag, &[u8])> {
+        if rank >= self.len {
+            return None;
+        }
+        self.cursor(&self.seek_rank(rank)).item()
+    }
+
+    /// Inserts an item at a place.
+    pub fn insert(&mut self, place: &Position, tag: O::Tag, bytes: &[u8]) {
+        if let Some(beside) = self.root.insert(&place.path[..place.depth], place.slot, tag, bytes, &mut self.bytes) {
+            let (len, bytes) = (self.len + 1 - beside.len, self.bytes - beside.bytes);
+            let left = Child { first: self.root.first(), len, bytes, node: self.root.clone() };
+            let mut children = Vec::with_capacity(CHILDREN_MAX + 1);
+            children.extend([left, beside]);
+            self.root = Node::Inner(Arc::new(Inner { children }));
+            self.bytes += inner_bytes::<O>();
+        }
+        self.len += 1;
+    }
+
+    /// Adds an item at the end.
+    pub fn push(&mut self, tag: O::Tag, bytes: &[u8]) {
+        self.insert(&self.seek_rank(self.len), tag, bytes);
+    }
+
+    /// Puts another item in the place of one. The order must stay.
+    pub fn replace(&mut self, place: &Position, tag: O::Tag, bytes: &[u8]) {
+        let place = self.normal(place);
+        let path = &place.path[..place.depth];
+        let full = self.root.replace(path, place.slot, tag, bytes, &mut self.bytes);
+        if full {
+            // Taken out and put back, it splits the page as any insertion does.
+            self.remove(&place);
+            let place = self.seek_rank(place.rank);
+            self.insert(&place, tag, bytes);
+        }
+    }
+
+    /// Removes the item at a place.
+    pub fn remove(&mut self, place: &Position) {
+        self.remove_range(place.rank..place.rank + 1);
+    }
+
+    /// Removes a range of items by rank; whole subtrees go at once, and are returned to be dropped where that does no harm.
+    pub fn remove_range(&mut self, range: Range<usize>) -> Removed<O> {
+        let range = range.start..range.end.min(self.len);
+        let mut removed = Removed { nodes: Vec::new() };
+        if range.is_empty() {
+            return removed;
+        }
+        self.len -= range.len();
+        if self.len == 0 {
+            removed.nodes.push(std::mem::take(self).root);
+            return removed;
+        }
+        self.root.remove(range, &mut self.bytes, &mut removed);
+        while let Node::Inner(inner) = &self.root
+            && inner.children.len() == 1
+        {
+            let only = inner.children[0].node.clone();
+            self.bytes -= inner_bytes::<O>();
+            self.root = only;
+        }
+        removed
+    }
+
+    /// The same place with its slot within a page, if there is an item.
+    fn normal(&self, place: &Position) -> Position {
+        let mut node = &self.root;
+        for &at in &place.path[..place.depth] {
+            let Node::Inner(inner) = node else { unreachable!("a position is used with the tree that made it") };
+            node = &inner.children[usize::from(at)].node;
+        }
+        let Node::Leaf(page) = node else { unreachable!("a position is used with the tree that made it") };
+        if place.slot < page.len() { *place } else { self.seek_rank(place.rank) }
+    }
+}
+
+/// Subtrees that were removed. Dropping them frees them.
+pub struct Removed<O: Order> {
+    nodes: Vec<Node<O>>,
+}
+
+impl<O: Order> Removed<O> {
+    /// Whether nothing is left to free but what a slice of work can.
+    pub fn is_small(&self) -> bool {
+        self.nodes.is_empty() || self.nodes.len() == 1 && matches!(self.nodes[0], Node::Leaf(_))
+    }
+}
+
+impl Position {
+    fn step(&mut self, at: usize) {
+        self.path[self.depth] = u8::try_from(at).expect("a node has fewer than 256 children");
+        self.depth += 1;
+    }
+}
+
+/// Bytes of an inner node: the children's capacity and the `Arc`'s counters.
+fn inner_bytes<O: Order>() -> usize {
+    (CHILDREN_MAX + 1) * size_of::<Child<O>>() + 40
+}
+
+impl<O: Order> Node<O> {
+    fn first(&self) -> O::First {
+        match self {
+            Self::Leaf(page) => O::first(page.tags()[0], page.item(0)),
+            Self::Inner(inner) => inner.children[0].first.clone(),
+        }
+    }
+
+    /// Replaces an item below this node; `total` follows the bytes in use. True if its page is now too full.
+    fn replace(&mut self, path: &[u8], slot: usize, tag: O::Tag, bytes: &[u8], total: &mut usize) -> bool {
+        match self {
+            Self::Leaf(page) => {
+                let before = page.memory_bytes();
+                let page = Arc::make_mut(page);
+                page.replace(slot, tag, bytes);
+                *total = *total + page.memory_bytes() - before;
+                page.weight() > PAGE_MAX && page.len() > 1
+            }
+            Self::Inner(inner) => {
+                let child = &mut Arc::make_mut(inner).children[usize::from(path[0])];
+                let before = *total;
+                let full = child.node.replace(&path[1..], slot, tag, bytes, total);
+                child.bytes = child.bytes + *total - before;
+                full
+            }
+        }
+    }
+
+    /// Inserts below this node; returns the right half if it had to be split.
+    fn insert(&mut self, path: &[u8], slot: usize, tag: O::Tag, bytes: &[u8], total: &mut usize) -> Option<Child<O>> {
+        match self {
+            Self::Leaf(page) => {
+                let before = page.memory_bytes();
+                let page = Arc::make_mut(page);
+                page.insert(slot, tag, bytes);
+                let right = (page.weight() > PAGE_MAX && page.len() > 1).then(|| {
+                    let right = page.split_off(page.split_point(slot));
+                    let bytes = right.memory_bytes();
+                    *total += bytes;
+                    let first = O::first(right.tags()[0], right.item(0));
+                    Child { first, len: right.len(), bytes, node: Self::Leaf(Arc::new(right)) }
+                });
+                *total = *total + page.memory_bytes() - before;
+                right
+            }
+            Self::Inner(inner) => {
+                let inner = Arc::make_mut(inner);
+                let at = usize::from(path[0]);
+                let child = &mut inner.children[at];
+                let before = *total;
+                let split = child.node.insert(&path[1..], slot, tag, bytes, total);
+                child.len += 1;
+                child.bytes = child.bytes + *total - before;
+                if slot == 0 && path[1..].iter().all(|step| *step == 0) {
+                    child.first = child.node.first();
+                }
+                let beside = split?;
+                child.len -= beside.len;
+                child.bytes -= beside.bytes;
+                inner.children.insert(at + 1, beside);
+                inner.split_if_full(at + 1, total)
+            }
+        }
+    }
+
+    /// Removes items `range` of those below this node; some are left.
+    fn remove(&mut self, range: Range<usize>, total: &mut usize, removed: &mut Removed<O>) {
+        match self {
+            Self::Leaf(page) => {
+                let before = page.memory_bytes();
+                let page = Arc::make_mut(page);
+                page.remove_range(range);
+                *total = *total + page.memory_bytes() - before;
+            }
+            Self::Inner(inner) => Arc::make_mut(inner).remove(range, total, removed),
+        }
+    }
+
+    fn is_sparse(&self) -> bool {
+        match self {
+            Self::Leaf(page) => page.weight() < PAGE_MIN,
+            Self::Inner(inner) => inner.children.len() < CHILDREN_MIN,
+        }
+    }
+
+    /// Takes over all of the node to its right, if both then have room left.
+    fn try_merge(&mut self, right: &Self, total: &mut usize) -> bool {
+        match (self, right) {
+            (Self::Leaf(left), Self::Leaf(right)) if left.weight() + right.weight() <= PAGE_MAX * 3 / 4 => {
+                let before = left.memory_bytes();
+                let left = Arc::make_mut(left);
+                left.append(right);
+                *total = *total + left.memory_bytes() - before - right.memory_bytes();
+                true
+            }
+            (Self::Inner(left), Self::Inner(right))
+                if left.children.len() + right.children.len() <= CHILDREN_MAX * 3 / 4 =>
+            {
+                Arc::make_mut(left).children.extend(right.children.iter().cloned());
+                *total -= inner_bytes::<O>();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<O: Order> Inner<O> {
+    /// Splits a node that has too many children; `inserted` is the newest.
+    fn split_if_full(&mut self, inserted: usize, total: &mut usize) -> Option<Child<O>> {
+        let count = self.children.len();
+        if count <= CHILDREN_MAX {
+            return None;
+        }
+        // Children that come in order leave full nodes behind.
+        let at = if inserted + 1 == count { count - 1 } else { count / 2 };
+        let mut children = Vec::with_capacity(CHILDREN_MAX + 1);
+        children.extend(self.children.drain(at..));
+        *total += inner_bytes::<O>();
+        let len = children.iter().map(|child| child.len).sum();
+        let bytes = inner_bytes::<O>() + children.iter().map(|child| child.bytes).sum::<usize>();
+        Some(Child { first: children[0].first.clone(), len, bytes, node: Node::Inner(Arc::new(Self { children })) })
+    }
+
+    fn remove(&mut self, range: Range<usize>, total: &mut usize, removed: &mut Removed<O>) {
+        let mut begin = 0;
+        let (mut whole, mut touched) = (0..0, 0);
+        for (index, child) in self.children.iter_mut().enumerate() {
+            let end = begin + child.len;
+            let part = range.start.max(begin)..range.end.min(end);
+            if !part.is_empty() {
+                if part.len() == child.len {
+                    if whole.is_empty() {
+                        whole = index..index;
+                    }
+                    whole.end = index + 1;
+                } else {
+                    let before = *total;
+                    child.node.remove(part.start - begin..part.end - begin, total, removed);
+                    child.len -= part.len();
+                    child.bytes = child.bytes + *total - before;
+                    touched = index;
+                }
+            }
+            if end >= range.end {
+                break;
+            }
+            begin = end;
+        }
+        if !whole.is_empty() {
+            touched = whole.start.saturating_sub(1);
+            for child in self.children.drain(whole) {
+                *total -= child.bytes;
+                removed.nodes.push(child.node);
+            }
+        }
+        self.merge_around(touched, total);
+    }
+
+    /// Merges the children beside `at` that have become sparse.
+    fn merge_around(&mut self, at: usize, total: &mut usize) {
+        let mut left = at.saturating_sub(1);
+        while left + 1 < self.children.len() && left <= at + 1 {
+            let [first, second] = &mut self.children[left..left + 2] else { break };
+            let sparse = first.node.is_sparse() || second.node.is_sparse();
+            let before = *total;
+            if sparse && first.node.try_merge(&second.node, total) {
+                first.len += second.len;
+                first.bytes = first.bytes + second.bytes + *total - before;
+                self.children.remove(left + 1);
+            } else {
+                left += 1;
+            }
+        }
+    }
+}
+
+/// Where a walk over a tree stands.
+pub struct Cursor<'t, O: Order> {
+    stack: [Option<(&'t Inner<O>, usize)>; DEPTH_MAX],
+    depth: usize,
+    page: Option<&'t Page<O::Tag>>,
+    slot: usize,
+}
+
+impl<O: Order> Clone for Cursor<'_, O> {
+    fn clone(&self) -> Self {
+        Self { stack: self.stack, ..*self }
+    }
+}
+
+impl<'t, O: Order> Cursor<'t, O> {
+    /// The item it stands on; none behind the last and before the first.
+    #[inline]
+    pub fn item(&self) -> Option<(O::Tag, &'t [u8])> {
+        let page = self.page?;
+        Some((page.tags()[self.slot], page.item(self.slot)))
+    }
+
+    /// Goes on to the next item.
+    #[inline]
+    pub fn next(&mut self) {
+        let Some(page) = self.page else { return };
+        self.slot += 1;
+        if self.slot >= page.len() {
+            self.next_page();
+        }
+    }
+
+    /// Goes back to the item before.
+    #[inline]
+    pub fn back(&mut self) {
+        if self.slot > 0 {
+            self.slot -= 1;
+        } else {
+            self.page_before();
+        }
+    }
+
+    fn next_page(&mut self) {
+        self.slot = 0;
+        while self.depth > 0 {
+            let (inner, at) = self.stack[self.depth - 1].expect("pushed");
+            if at + 1 < inner.children.len() {
+                self.stack[self.depth - 1] = Some((inner, at + 1));
+                return self.descend(&inner.children[at + 1].node, false);
+            }
+            self.depth -= 1;
+        }
+        self.page = None;
+    }
+
+    fn page_before(&mut self) {
+        while self.depth > 0 {
+            let (inner, at) = self.stack[self.depth - 1].expect("pushed");
+            if at > 0 {
+                self.stack[self.depth - 1] = Some((inner, at - 1));
+                return self.descend(&inner.children[at - 1].node, true);
+            }
+            self.depth -= 1;
+        }
+        self.page = None;
+    }
+
+    fn descend(&mut self, mut node: &'t Node<O>, last: bool) {
+        loop {
+            match node {
+                Node::Leaf(page) => {
+                    self.page = Some(page);
+                    self.slot = if last { page.len() - 1 } else { 0 };
+                    return;
+                }
+                Node::Inner(inner) => {
+                    let at = if last { inner.children.len() - 1 } else { 0 };
+                    self.stack[self.depth] = Some((inner, at));
+                    self.depth += 1;
+                    node = &inner.children[at].node;
+                }
+            }
+        }
+    }
+}
+
+/// Iterator over a tree's items.
+pub struct Iter<'t, O: Order> {
+    cursor: Cursor<'t, O>,
+}
+
+impl<'t, O: Order> Iterator for Iter<'t, O> {
+    type Item = (O::Tag, &'t [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.cursor.item()?;
+        self.cursor.next();
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests;
