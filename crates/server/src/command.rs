@@ -168,6 +168,8 @@ pub mod gate {
     pub const LOADING: u32 = 1 << 3;
     /// The log has no room: writes wait until it was read.
     pub const LOG_FULL: u32 = 1 << 4;
+    /// There is a memory limit: a command that may take memory looks at it.
+    pub const MEMORY: u32 = 1 << 5;
     /// Those that make a command wait instead of refusing it.
     pub const WAITING: u32 = PAUSED_WRITES | PAUSED_ALL | LOG_FULL;
 }
@@ -472,6 +474,9 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
     }
     if command.flags & flag::LOADING == 0 {
         gates |= gate::LOADING;
+    }
+    if command.flags & flag::DENYOOM != 0 {
+        gates |= gate::MEMORY;
     }
     Entry { command, id, full_name, first_key, gates, subcommands }
 }

@@ -31,6 +31,8 @@ pub struct Connection {
     pub held: VecDeque<(Lsn, Output)>,
     /// Bytes in `held`.
     pub held_bytes: usize,
+    /// What of it is counted as memory in use.
+    pub counted_bytes: usize,
     /// Bytes given to the engine and not yet confirmed; 0 if no send is in flight.
     pub sending: usize,
     /// What the connection is doing.
@@ -111,6 +113,7 @@ impl Connection {
             output: Output::default(),
             held: VecDeque::new(),
             held_bytes: 0,
+            counted_bytes: 0,
             sending: 0,
             state: State::Open,
             aside: None,
@@ -133,6 +136,18 @@ impl Connection {
     /// All bytes of replies that the peer has not taken.
     pub fn pending_bytes(&self) -> usize {
         self.output_bytes() + self.held_bytes
+    }
+
+    /// Bytes in its buffers, but for replies that are held back.
+    #[inline]
+    pub fn buffer_bytes(&self) -> usize {
+        let detached = if self.detached.is_empty() { 0 } else { self.detached_bytes };
+        let building = self.building.as_ref().map_or(0, RopeBuilder::filled);
+        let parked = match self.aside.as_deref() {
+            Some(Aside::Parked(parked)) => parked.bytes.len(),
+            _ => 0,
+        };
+        self.query.capacity() + detached + building + parked + self.output_bytes()
     }
 
     /// It still has its client: replies may be on their way to it.

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::command::{Entry, gate};
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
-use crate::slowlog;
+use crate::{evict, slowlog};
 use std::borrow::Cow;
 
 /// Finds the command of these arguments; `last` is tried first, since pipelines repeat themselves.
@@ -30,7 +30,9 @@ pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) 
         exec.local.stats.command(entry.id).rejected.add(1);
         return Err(format!("ERR wrong number of arguments for '{}' command", entry.full_name).into());
     }
-    if entry.gates & exec.active_gates() != 0 {
+    let closed = entry.gates & exec.active_gates();
+    // With a memory limit that gate is always closed: most commands find room at a look.
+    if closed != 0 && (closed != gate::MEMORY || evict::is_over(exec.local, exec.shared)) {
         refused(exec, entry, args).inspect_err(|stop| {
             if matches!(stop, Stop::Error(_)) {
                 exec.local.stats.command(entry.id).rejected.add(1);
@@ -113,6 +115,9 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
     let ends_pause = entry.full_name == "client|unpause" || args.is(0, "reset");
     if active & gate::WAITING != 0 && !ends_pause {
         return Err(Stop::Paused);
+    }
+    if active & gate::MEMORY != 0 {
+        return evict::admit(exec);
     }
     Ok(())
 }

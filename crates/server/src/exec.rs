@@ -6,6 +6,7 @@
 //! the removal under the same lock.
 
 use crate::command::{Table as Commands, gate};
+use crate::lazyfree::{Garbage, Lazyfree, Taken};
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -13,7 +14,7 @@ use crate::worker::Local;
 use gimmal_log::Lsn;
 use gimmal_log::record::Record;
 use gimmal_store::types::{Aggregate, Kind};
-use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, OwnedEntry, Put, Removed, Shard, ShardState};
+use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, OwnedEntry, Put, Shard, ShardState};
 use std::borrow::Cow;
 
 /// An error reply's text, with its prefix (`ERR …`).
@@ -284,7 +285,7 @@ impl<'a> Exec<'a> {
             Some(entry) => {
                 self.local.stats.keyspace_hits.add(1);
                 if self.session.touches {
-                    entry.touch(self.local.clock);
+                    entry.touch(self.local.clock_after_use(entry.clock()));
                 }
             }
             None => self.local.stats.keyspace_misses.add(1),
@@ -305,9 +306,11 @@ impl<'a> Exec<'a> {
     pub fn peek<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
         let Key { shard, hash, key: name, db } = key;
         let (table, state) = shard.parts(db);
-        let Exec { local, depends_on, .. } = self;
-        let now_ms = local.now_ms;
-        table.find_live(hash, name, now_ms, || expired(local, state, depends_on, db, hash, name))
+        let Exec { shared, local, depends_on, .. } = self;
+        let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
+        table.find_live(hash, name, now_ms, |removed| {
+            expired(local, state, depends_on, lazyfree, db, hash, removed);
+        })
     }
 
     /// The live value of a key, to edit in place.
@@ -315,11 +318,15 @@ impl<'a> Exec<'a> {
     pub fn write<'m>(&mut self, key: Key<'m, '_>) -> Option<EntryMut<'m>> {
         let Key { shard, hash, key: name, db } = key;
         let (table, state) = shard.parts(db);
-        let Exec { local, depends_on, .. } = self;
-        let (now_ms, clock) = (local.now_ms, local.clock);
-        let mut entry =
-            table.find_live_mut(hash, name, now_ms, || expired(local, state, depends_on, db, hash, name))?;
-        entry.set_clock(clock);
+        let Exec { shared, local, depends_on, .. } = self;
+        let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
+        let mut entry = table.find_live_mut(hash, name, now_ms, |removed| {
+            expired(local, state, depends_on, lazyfree, db, hash, removed);
+        })?;
+        if self.session.touches {
+            let clock = self.local.clock_after_use(entry.clock());
+            entry.set_clock(clock);
+        }
         Some(entry)
     }
 
@@ -372,23 +379,46 @@ impl<'a> Exec<'a> {
 
     /// As [`Exec::put`], for an aggregate with elements.
     pub fn put_aggregate(&mut self, key: Key<'_, '_>, value: Aggregate, expire_at_ms: Option<i64>) -> Put {
-        key.shard.table(key.db).put_aggregate(key.hash, key.key, value, expire_at_ms, self.local.clock)
+        let table = key.shard.table(key.db);
+        let clock = self.local.clock_of_put(table, key.hash, key.key);
+        let put = table.put_aggregate(key.hash, key.key, value, expire_at_ms, clock);
+        self.replaced(put)
     }
 
-    /// Stores a value, in place of any other, with this deadline or none.
+    /// Stores a value, in place of any other, with this deadline or none. The other one is discarded.
     #[inline]
     pub fn put(&mut self, key: Key<'_, '_>, value: NewValue<'_>, expire_at_ms: Option<i64>) -> Put {
-        key.shard.table(key.db).put(key.hash, key.key, value, expire_at_ms, self.local.clock)
+        let table = key.shard.table(key.db);
+        let clock = self.local.clock_of_put(table, key.hash, key.key);
+        let put = table.put(key.hash, key.key, value, expire_at_ms, clock);
+        self.replaced(put)
     }
 
-    /// Stores an entry that was taken out elsewhere or copied, with its deadline and clock, in place of any other.
-    pub fn put_owned(&mut self, key: Key<'_, '_>, entry: OwnedEntry) -> Put {
-        key.shard.table(key.db).put_owned(key.hash, key.key, entry)
+    /// Stores an entry that was taken out elsewhere or copied, with its deadline and clock, in place of any other, which is
+    /// discarded.
+    pub fn put_owned(&mut self, key: Key<'_, '_>, entry: impl Into<OwnedEntry>) -> Put {
+        let put = key.shard.table(key.db).put_owned(key.hash, key.key, entry.into());
+        self.replaced(put)
     }
 
-    /// Removes a key.
-    pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Removed> {
-        key.shard.table(key.db).remove(key.hash, key.key)
+    /// Removes a key. What it had is discarded when the result is dropped, unless it is put under another key.
+    pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Taken<'a>> {
+        let removed = key.shard.table(key.db).remove(key.hash, key.key)?;
+        Some(Taken::new(removed, &self.shared.lazyfree))
+    }
+
+    /// Frees what is no longer in the keyspace, in the background if that takes long.
+    #[inline]
+    pub fn discard(&self, garbage: impl Into<Garbage>) {
+        self.shared.lazyfree.discard(garbage);
+    }
+
+    #[inline]
+    fn replaced(&self, mut put: Put) -> Put {
+        if let Some(old) = put.old.take() {
+            self.discard(old);
+        }
+        put
     }
 
     /// Records the effect of a change of this key, as a command to replay; called under the key's lock.
@@ -474,13 +504,22 @@ impl<'a> Exec<'a> {
 
 /// A key was found expired and is being removed: its removal is an effect like any other.
 #[cold]
-fn expired(local: &mut Local, state: &mut ShardState, depends_on: &mut Lsn, db: usize, hash: Hash, name: &[u8]) {
+fn expired(
+    local: &mut Local,
+    state: &mut ShardState,
+    depends_on: &mut Lsn,
+    lazyfree: &Lazyfree,
+    db: usize,
+    hash: Hash,
+    removed: OwnedEntry,
+) {
     local.stats.expired_keys.add(1);
     if local.log_active {
-        let lsn = local.append(db, &[b"DEL", name]);
+        let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
         state.stamp(db, hash, lsn);
         *depends_on = (*depends_on).max(lsn);
     }
+    lazyfree.discard(removed);
 }
 
 impl<'m, 'l> Key<'m, 'l> {

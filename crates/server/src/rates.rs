@@ -2,7 +2,6 @@
 
 use crate::shared::Shared;
 use crate::stats::WorkerStats;
-use gimmal_store::Batch;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -72,7 +71,7 @@ impl Rates {
 
 impl Shared {
     /// One look at the counters and at memory.
-    pub fn look_at_rates(&self, batch: &Batch<'_>, now: Instant) {
+    pub fn look_at_rates(&self, now: Instant) {
         let count = |of: fn(&WorkerStats) -> u64| self.sum(of);
         let counts = [
             count(|s| s.commands.value()),
@@ -82,18 +81,17 @@ impl Shared {
             count(|s| s.busy_ns.value()),
         ];
         self.rates.look(now, counts);
-        self.rates.peak(self.used_bytes(self.dataset_bytes(batch)));
+        self.rates.peak(self.used_bytes(self.dataset_bytes()));
     }
 
     /// Bytes of the data. Each call sums anew, and other workers write meanwhile: what is compared comes of one call.
-    pub fn dataset_bytes(&self, batch: &Batch<'_>) -> u64 {
-        self.keyspace.memory_bytes(batch) as u64
+    pub fn dataset_bytes(&self) -> u64 {
+        self.keyspace.bytes().total() as u64
     }
 
     /// Bytes in use: what the process had before any data, these of the data, and what waits for clients and for the log.
     pub fn used_bytes(&self, dataset_bytes: u64) -> u64 {
-        let waiting = self.sum(|s| s.query_bytes.value() + s.output_bytes.value());
-        self.identity.startup_bytes + dataset_bytes + waiting + self.log.pending()
+        self.identity.startup_bytes + dataset_bytes + self.client_bytes.total() as u64 + self.log.pending()
     }
 }
 

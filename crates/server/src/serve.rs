@@ -563,6 +563,7 @@ impl State {
         if c.output_bytes() > self.local.output_limit {
             self.enforce_limits(id, c);
         }
+        self.count_buffers(c);
         let query = c.query_bytes();
         // Only input that can be run later may wait in the kernel: the rest of an unfinished command must come in.
         let runs_later = c.marks.ready || c.state != Doing::Open;
@@ -577,6 +578,16 @@ impl State {
         let said = c.output.is_empty() && c.sending == 0 && c.held.is_empty();
         if said && (c.marks.ended || c.state == Doing::Finishing) {
             self.finish(id, c);
+        }
+    }
+
+    /// Brings up to date what the connection's buffers add to the memory in use.
+    #[inline]
+    fn count_buffers(&self, c: &mut Connection) {
+        let (before, now) = (c.counted_bytes, c.buffer_bytes());
+        if before != now {
+            c.counted_bytes = now;
+            self.shared.client_bytes.change(self.local.id, now.wrapping_sub(before).cast_signed());
         }
     }
 

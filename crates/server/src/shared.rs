@@ -2,13 +2,14 @@
 
 use crate::command::Table;
 use crate::config::Config;
+use crate::evict::Exceeding;
+use crate::lazyfree::Lazyfree;
 use crate::mail::{Mailbox, Message};
 use crate::rates::Rates;
-use crate::remains::Remains;
 use crate::slowlog::Slowlog;
 use crate::stats::WorkerStats;
 use gimmal_log::Log;
-use gimmal_store::Keyspace;
+use gimmal_store::{Gauge, Keyspace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
@@ -37,8 +38,12 @@ pub struct Shared {
     pub pause: Pause,
     /// Clients and shutdown.
     pub lifecycle: Lifecycle,
-    /// Flushed databases, being freed.
-    pub remains: Remains,
+    /// What is being freed.
+    pub lazyfree: Arc<Lazyfree>,
+    /// Bytes in the buffers of all connections, held replies apart.
+    pub client_bytes: Gauge,
+    /// For how long memory has been over its limit.
+    pub exceeding: Exceeding,
     /// What happens per second, and the peak of memory.
     pub rates: Rates,
     /// Switches of DEBUG.
@@ -104,7 +109,8 @@ impl Shared {
     pub fn reset_stats(&self) {
         self.stats.iter().for_each(|stats| stats.reset());
         self.errors.lock().expect("counting does not panic").clear();
-        self.remains.reset();
+        self.lazyfree.reset();
+        self.exceeding.reset();
         self.rates.reset();
     }
 

@@ -2,10 +2,11 @@
 
 use crate::command::Table;
 use crate::config::{Config, IoEngine, Loaded, LogLevel};
+use crate::evict::Exceeding;
+use crate::lazyfree::Lazyfree;
 use crate::logging::{self, Level};
 use crate::mail::Mailbox;
 use crate::rates::Rates;
-use crate::remains::Remains;
 use crate::session::Peer;
 use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
 use crate::stats::WorkerStats;
@@ -13,7 +14,7 @@ use crate::worker::Worker;
 use crate::{accept, commands, notice, os, warning};
 use gimmal_io::{Choice, Epoll, Kind, Options as EngineOptions, SimEngine, Socket, Uring, choose};
 use gimmal_log::Log;
-use gimmal_store::{Keyspace, Options};
+use gimmal_store::{Gauge, Keyspace, Options};
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -43,6 +44,7 @@ pub struct Server {
     /// What the workers share.
     pub shared: Arc<Shared>,
     workers: Vec<JoinHandle<io::Result<()>>>,
+    lazyfree: JoinHandle<()>,
 }
 
 /// Runs a server as the configuration says, until a signal or SHUTDOWN ends it.
@@ -82,6 +84,7 @@ impl Server {
     pub fn start(config: Config, engine: EngineChoice, sockets: Vec<(Socket, Peer)>) -> io::Result<Server> {
         let workers = worker_count(&config);
         let shared = Arc::new(shared(config, workers, &engine)?);
+        let lazyfree = shared.lazyfree.start()?;
         let (ready, all_ready) = channel();
         let mut sockets = Some(sockets);
         let mut threads = Vec::new();
@@ -95,10 +98,11 @@ impl Server {
         for _ in 0..workers {
             if let Ok(Err(error)) = all_ready.recv() {
                 shared.stop();
+                shared.lazyfree.stop();
                 return Err(error);
             }
         }
-        Ok(Server { shared, workers: threads })
+        Ok(Server { shared, workers: threads, lazyfree })
     }
 
     /// Waits for the end of all workers; the first error counts.
@@ -109,6 +113,11 @@ impl Server {
             if first.is_ok() {
                 first = ended;
             }
+        }
+        // What is not freed yet goes with the process, or when the last one lets go of it.
+        self.shared.lazyfree.stop();
+        if self.lazyfree.join().is_err() && first.is_ok() {
+            first = Err(io::Error::other("the thread that frees values panicked"));
         }
         first
     }
@@ -186,7 +195,9 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         errors: Mutex::default(),
         pause: Pause::default(),
         lifecycle: Lifecycle::default(),
-        remains: Remains::default(),
+        lazyfree: Arc::new(Lazyfree::default()),
+        client_bytes: Gauge::new(workers),
+        exceeding: Exceeding::default(),
         rates: Rates::default(),
         debug: DebugSwitches::default(),
         spin_on_locks: workers < cores,
@@ -205,7 +216,7 @@ fn identity(config: &Config, engine: &EngineChoice) -> io::Result<Identity> {
             EngineChoice::Epoll => "epoll",
             EngineChoice::Sim(_) => "sim",
         },
-        startup_bytes: os::rss_bytes(),
+        startup_bytes: os::anonymous_bytes(),
     })
 }
 

@@ -55,6 +55,10 @@ pub struct WorkerStats {
     pub keyspace_misses: Counter,
     /// Keys removed because their time had come.
     pub expired_keys: Counter,
+    /// Keys removed because memory was over its limit.
+    pub evicted_keys: Counter,
+    /// Clients closed because all of them together took too much memory.
+    pub evicted_clients: Counter,
     /// Changes of the data set.
     pub dirty: Counter,
     /// Bytes received.
@@ -87,10 +91,6 @@ pub struct WorkerStats {
     pub command_cpu_max_us: Counter,
     /// Nanoseconds spent in active expiry.
     pub expire_ns: Counter,
-    /// Bytes of queries waiting on this worker's connections.
-    pub query_bytes: Counter,
-    /// Bytes of replies waiting on this worker's connections.
-    pub output_bytes: Counter,
     /// Connections whose command waits for the end of a pause or for room in the log, at the end of the last pass.
     pub blocked: Counter,
     /// Engine counters, copied at each tick.
@@ -144,6 +144,8 @@ impl WorkerStats {
             keyspace_hits: Counter::default(),
             keyspace_misses: Counter::default(),
             expired_keys: Counter::default(),
+            evicted_keys: Counter::default(),
+            evicted_clients: Counter::default(),
             dirty: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
@@ -160,8 +162,6 @@ impl WorkerStats {
             pass_us: Counter::default(),
             command_cpu_max_us: Counter::default(),
             expire_ns: Counter::default(),
-            query_bytes: Counter::default(),
-            output_bytes: Counter::default(),
             blocked: Counter::default(),
             engine: Default::default(),
             commands_by_id: (0..commands).map(|_| CommandStats::default()).collect(),
@@ -194,6 +194,8 @@ impl WorkerStats {
             &self.keyspace_hits,
             &self.keyspace_misses,
             &self.expired_keys,
+            &self.evicted_keys,
+            &self.evicted_clients,
             &self.received_bytes,
             &self.sent_bytes,
             &self.errors,

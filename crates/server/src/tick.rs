@@ -3,6 +3,7 @@
 //! Everything walks in steps: a tick looks at a share of the shards and of the connections and remembers where it stood.
 
 use crate::connection::State as Doing;
+use crate::evict;
 use crate::worker::{Action, State};
 use gimmal_io::ConnId;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,11 +15,9 @@ pub struct Ticker {
     last: Option<Instant>,
     shard: usize,
     connection: usize,
-    query_bytes: u64,
-    output_bytes: u64,
     long_passes: u32,
-    /// There is more to free: no sleep.
-    freeing: bool,
+    /// There is more to evict: no sleep.
+    evicting: bool,
 }
 
 /// Between two ticks.
@@ -41,7 +40,7 @@ impl Ticker {
     /// How long until the next tick, at most `most`.
     pub fn until_next(&self, most: Duration) -> Duration {
         match self.last {
-            Some(last) if !self.freeing => most.saturating_sub(last.elapsed()),
+            Some(last) if !self.evicting => most.saturating_sub(last.elapsed()),
             _ => Duration::ZERO,
         }
     }
@@ -49,28 +48,22 @@ impl Ticker {
 
 /// Does what is due. Called once a pass; cheap unless a tick is due.
 pub fn tick(state: &mut State) {
-    state.ticker.freeing = state.shared.remains.free_slice();
+    state.ticker.evicting = evict::go_on(state);
     let now = Instant::now();
     if state.ticker.last.is_some_and(|last| now.duration_since(last) < TICK) {
         return;
     }
     state.ticker.last = Some(now);
     state.local.now_ms = crate::now_ms();
-    state.local.clock = access_clock(state.local.now_ms);
+    state.local.look_at_clock();
     expire(state, now);
     time_limits(state);
     rebalance(state);
     if state.local.id == 0 {
-        let batch = state.shared.keyspace.gate().enter(0);
-        state.shared.look_at_rates(&batch, now);
+        state.shared.look_at_rates(now);
     }
     crate::alloc::collect();
     state.local.stats.timers_ns.add(u64::try_from(now.elapsed().as_nanos()).unwrap_or(u64::MAX));
-}
-
-/// The access clock of entries: seconds, 24 bits, as Redis's LRU clock.
-fn access_clock(now_ms: i64) -> u32 {
-    u32::try_from((now_ms / 1000) & 0xff_ffff).expect("24 bits")
 }
 
 /// Removes expired keys of this worker's share of the shards, for at most a millisecond.
@@ -101,13 +94,14 @@ fn expire(state: &mut State, started: Instant) {
                 continue;
             }
             let mut expired = Vec::new();
-            shard.table(db).expire_some(now_ms, EXPIRE_KEYS, &mut |key, hash| expired.push((key.to_vec(), hash)));
+            shard.table(db).expire_some(now_ms, EXPIRE_KEYS, &mut |removed, hash| expired.push((removed, hash)));
             state.local.stats.expired_keys.add(expired.len() as u64);
-            for (key, hash) in expired {
+            for (removed, hash) in expired {
                 if state.local.log_active {
-                    let lsn = state.local.append(db, &[b"DEL", &key]);
+                    let lsn = state.local.append(db, &[b"DEL", removed.entry().key()]);
                     shard.state().stamp(db, hash, lsn);
                 }
+                shared.lazyfree.discard(removed);
             }
         }
         drop(shard);
@@ -118,7 +112,7 @@ fn expire(state: &mut State, started: Instant) {
     state.local.stats.expire_ns.add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Looks at a tenth of the connections, so at each about once a second, and adds up what they hold, for INFO.
+/// Looks at a tenth of the connections, so at each about once a second.
 fn time_limits(state: &mut State) {
     let slots = state.connections.slots();
     let has_password = !state.local.config.requirepass().is_empty();
@@ -127,13 +121,7 @@ fn time_limits(state: &mut State) {
     for _ in 0..(slots / 10 + 1).min(slots) {
         let index = state.ticker.connection % slots;
         state.ticker.connection = index + 1;
-        if index == 0 {
-            state.local.stats.query_bytes.set(std::mem::take(&mut state.ticker.query_bytes));
-            state.local.stats.output_bytes.set(std::mem::take(&mut state.ticker.output_bytes));
-        }
         let Some((id, c)) = state.connections.at(index) else { continue };
-        state.ticker.query_bytes += c.query.capacity() as u64;
-        state.ticker.output_bytes += c.pending_bytes() as u64;
         let idle_ms = now - c.session.active_ms;
         let over = match c.state {
             Doing::Lingering => now - c.since_ms > LINGER_MS,

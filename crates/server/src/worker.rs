@@ -10,16 +10,17 @@
 use crate::command::gate;
 use crate::config::{ClientClass, Config, Events};
 use crate::connection::{Connection, Connections, State as Doing};
+use crate::evict::Evictor;
 use crate::mail::Message;
 use crate::serve::Scratch;
 use crate::session::Peer;
 use crate::shared::{Settings, Shared};
 use crate::stats::WorkerStats;
-use crate::{accept, tick};
+use crate::{accept, evict, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
 use gimmal_log::record::Record;
 use gimmal_log::{Appender, Log, Lsn};
-use gimmal_store::{Batch, NewValue};
+use gimmal_store::{AccessClock, Batch, Hash, NewValue, Table};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -87,8 +88,12 @@ pub struct Local {
     config_version: u64,
     /// The time of this pass, in ms; under a lock never before the shard's last.
     pub now_ms: i64,
-    /// The access clock, 24 bits.
+    /// What the access clocks of entries mean, at the time of the last tick.
+    pub access: AccessClock,
+    /// The access clock of a new entry, 24 bits.
     pub clock: u32,
+    /// The memory limit.
+    pub evictor: Evictor,
     /// Something reads the log.
     pub log_active: bool,
     /// Writes up to here may be shown.
@@ -140,7 +145,9 @@ impl<E: Engine> Worker<E> {
             config,
             config_version: 0,
             now_ms: crate::now_ms(),
+            access: AccessClock::new(crate::now_ms(), None),
             clock: 0,
+            evictor: Evictor::default(),
             log_active: false,
             released: 0,
             gates: 0,
@@ -337,6 +344,7 @@ impl State {
             Some(false) => gate::PAUSED_WRITES,
             Some(true) => gate::PAUSED_ALL,
         };
+        local.gates |= if local.evictor.is_on() { gate::MEMORY } else { 0 };
         local.look_for_room(&self.shared.log);
     }
 
@@ -425,6 +433,7 @@ impl State {
     /// A connection that was to move has let go of its socket.
     fn detached(&mut self, id: ConnId, socket: Socket) {
         let Some(mut connection) = self.connections.remove(id) else { return };
+        self.uncount_buffers(&mut connection);
         self.local.stats.connections.set(self.connections.len() as u64);
         let Doing::Moving(to) = connection.state else {
             // It was closed on its way out, by CLIENT KILL for one: dropping the socket is all that is left to do.
@@ -435,6 +444,12 @@ impl State {
         connection.marks = Default::default();
         self.local.stats.moved.add(1);
         self.shared.mail[to as usize].post(Message::Move(socket, connection));
+    }
+
+    /// A connection goes, and its buffers with it.
+    fn uncount_buffers(&self, c: &mut Connection) {
+        let bytes = std::mem::take(&mut c.counted_bytes);
+        self.shared.client_bytes.change(self.local.id, bytes.cast_signed().wrapping_neg());
     }
 
     /// Starts closing a connection: nothing more is run or sent.
@@ -450,7 +465,8 @@ impl State {
 
     /// The engine is through with a connection.
     fn forget(&mut self, id: ConnId) {
-        if self.connections.remove(id).is_some() {
+        if let Some(mut connection) = self.connections.remove(id) {
+            self.uncount_buffers(&mut connection);
             self.shared.lifecycle.leave();
             self.local.stats.connections.set(self.connections.len() as u64);
         }
@@ -509,7 +525,30 @@ impl Local {
         self.slowlog_max_len = config.slowlog_max_len();
         self.tracks_latency = config.latency_tracking();
         self.tracks_cpu = config.command_cpu_tracking();
+        self.evictor.adopt(&config);
         self.config = config;
+        self.look_at_clock();
+    }
+
+    /// Brings the access clock up to this worker's time.
+    pub fn look_at_clock(&mut self) {
+        self.access = AccessClock::new(self.now_ms, evict::lfu(&self.config));
+        self.clock = self.access.fresh();
+    }
+
+    /// The access clock of an entry that is used now, from the one it has.
+    #[inline]
+    pub fn clock_after_use(&mut self, clock: u32) -> u32 {
+        if self.access.is_lfu() { self.access.used(clock, self.random.next()) } else { self.clock }
+    }
+
+    /// The access clock of an entry that is put under this key: how often it is used stays with the key.
+    #[inline]
+    pub fn clock_of_put(&mut self, table: &Table, hash: Hash, key: &[u8]) -> u32 {
+        if !self.access.is_lfu() {
+            return self.clock;
+        }
+        table.find(hash, key).map_or(self.clock, |entry| self.clock_after_use(entry.clock()))
     }
 
     /// Appends one command as a record of database `db`; returns the position behind it.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::database::{Database, DetachedDatabase};
 use crate::gate::{Batch, Gate};
+use crate::gauge::Gauge;
 use crate::hash::{Hash, Hasher, SHARD_BITS_MAX};
 use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::reclaim::Reclaim;
@@ -151,9 +152,25 @@ impl Keyspace {
         self.len(batch, db) == 0
     }
 
+    /// Number of keys of one shard in a database that expire; it may be changing.
+    pub fn shard_volatile_len(&self, batch: &Batch<'_>, db: usize, shard: u32) -> usize {
+        // 32 bits fit.
+        self.database(batch, db).map_or(0, |database| database.root(shard as usize).volatile_len())
+    }
+
     /// Number of keys of a database that expire.
     pub fn volatile_len(&self, batch: &Batch<'_>, db: usize) -> usize {
         self.sum(batch, db, Root::volatile_len)
+    }
+
+    /// Bytes of entries, segments and directories in all databases, kept as a sum.
+    pub fn bytes(&self) -> &Gauge {
+        &self.reclaim.bytes
+    }
+
+    /// Number of keys of all databases that expire, kept as a sum.
+    pub fn volatile(&self) -> &Gauge {
+        &self.reclaim.volatile
     }
 
     /// Bytes of entries, segments and directories in all databases: a sum over tables that may be changing.
@@ -186,7 +203,12 @@ impl Keyspace {
         self.assert_alone(batch);
         let database = self.databases[db].swap(null_mut(), Ordering::AcqRel);
         // SAFETY: leaked by `made`; no other thread is inside the gate, and this one holds no reference into it.
-        DetachedDatabase::new((!database.is_null()).then(|| unsafe { Box::from_raw(database) }))
+        let database = (!database.is_null()).then(|| unsafe { Box::from_raw(database) });
+        for root in database.iter().flat_map(|database| database.roots()) {
+            self.reclaim.bytes.change(batch.participant(), root.bytes().cast_signed().wrapping_neg());
+            self.reclaim.volatile.change(batch.participant(), root.volatile_len().cast_signed().wrapping_neg());
+        }
+        DetachedDatabase::new(database)
     }
 
     /// Frees what `participant` retired and nobody can be reading any more. To be called between batches; one relaxed load when

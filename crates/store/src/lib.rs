@@ -17,6 +17,8 @@
 //! - [`Keyspace::memory_bytes`] takes a batch, as it reads tables that another thread may take out.
 //! - [`Allocator`] is what the process should declare as its `#[global_allocator]`: layouts are made for its size classes.
 //! - A key is expired at times later than its `expire_at_ms`, as in Redis: at that very millisecond it still exists.
+//! - What expired is given to the caller, who decides where it is dropped; so is what [`Table::remove`] and `put` return.
+//! - [`Keyspace::bytes`] and [`Keyspace::volatile`] are kept as sums, so that a memory limit can be looked at per command.
 //! - [`Entry::touch`] sets the access clock through a shared borrow, for reads.
 //! - [`ShardState::newest`] must be called with the current durable LSN by every command: it also forgets what is durable.
 
@@ -25,6 +27,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("slots hold 48-bit addresses: 64-bit targets only");
 
+mod access;
 #[allow(unsafe_code)]
 mod allocator;
 #[allow(unsafe_code)]
@@ -34,6 +37,7 @@ mod directory;
 #[allow(unsafe_code)]
 mod entry;
 mod gate;
+mod gauge;
 mod hash;
 #[allow(unsafe_code)]
 mod keyspace;
@@ -51,10 +55,12 @@ mod sync;
 mod table;
 pub mod types;
 
+pub use access::{AccessClock, LFU_INITIAL, Lfu};
 pub use allocator::Allocator;
 pub use database::DetachedDatabase;
 pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, Large, NewValue, OwnedEntry, StringRef, ValueRef};
 pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};
+pub use gauge::Gauge;
 pub use hash::{Hash, SHARD_BITS_MAX};
 pub use keyspace::{Bucket, Keyspace, Options};
 pub use rope::{EXTENT, Rope, RopeBuilder};

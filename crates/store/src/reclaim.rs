@@ -17,11 +17,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::gate::Gate;
+use crate::gauge::Gauge;
 use crate::sync::Padded;
 
-/// The gate and one bin per participant.
+/// What the participants have in common: the gate, one bin each, and what they count together.
 pub(crate) struct Reclaim {
     pub(crate) gate: Gate,
+    /// Bytes of entries, segments and directories.
+    pub(crate) bytes: Gauge,
+    /// Keys that expire.
+    pub(crate) volatile: Gauge,
     bins: Box<[Padded<Bin>]>,
 }
 
@@ -67,7 +72,12 @@ impl Drop for Block {
 
 impl Reclaim {
     pub(crate) fn new(participants: usize) -> Self {
-        Self { gate: Gate::new(participants), bins: (0..participants).map(|_| Padded::default()).collect() }
+        Self {
+            gate: Gate::new(participants),
+            bytes: Gauge::new(participants),
+            volatile: Gauge::new(participants),
+            bins: (0..participants).map(|_| Padded::default()).collect(),
+        }
     }
 
     /// Takes a block that was just unlinked by `participant`.

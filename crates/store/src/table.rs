@@ -21,6 +21,7 @@ mod edit;
 mod expiry;
 mod grow;
 mod remains;
+mod sample;
 mod scan;
 
 use std::alloc::Layout;
@@ -125,9 +126,15 @@ impl Table {
         self.locate(hash, key).map(|at| EntryMut::new(self, at, hash))
     }
 
-    /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, after `expired` was called.
+    /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, and given to `expired`.
     #[inline]
-    pub fn find_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<Entry<'_>> {
+    pub fn find_live(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        now_ms: i64,
+        expired: impl FnOnce(Removed),
+    ) -> Option<Entry<'_>> {
         self.locate_live(hash, key, now_ms, expired).map(|at| Entry::new(at.entry))
     }
 
@@ -138,20 +145,20 @@ impl Table {
         hash: Hash,
         key: &[u8],
         now_ms: i64,
-        expired: impl FnOnce(),
+        expired: impl FnOnce(Removed),
     ) -> Option<EntryMut<'_>> {
         self.locate_live(hash, key, now_ms, expired).map(|at| EntryMut::new(self, at, hash))
     }
 
     #[inline]
-    fn locate_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce()) -> Option<Location> {
+    fn locate_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce(Removed)) -> Option<Location> {
         let at = self.locate(hash, key)?;
         if at.entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) {
             return Some(at);
         }
-        expired();
-        drop(self.detach(at, hash));
+        let removed = self.detach(at, hash);
         self.give_back(hash);
+        expired(removed);
         None
     }
 
@@ -356,6 +363,7 @@ impl Table {
             let volatile = &self.root().volatile;
             let count = volatile.load(Relaxed).checked_add_signed(i32::from(change));
             volatile.store(count.expect("counts of volatile keys are exact"), Relaxed);
+            self.context().count_volatile(isize::from(change));
         }
         if let Some(at_ms) = after_ms {
             segment.note_deadline_ms(at_ms);
@@ -374,6 +382,7 @@ impl Table {
         if added != removed {
             let bytes = &self.root().bytes;
             bytes.store(bytes.load(Relaxed) + added - removed, Relaxed);
+            self.context().count_bytes(added.wrapping_sub(removed).cast_signed());
         }
     }
 }
@@ -431,14 +440,34 @@ impl Root {
 }
 
 impl Context {
+    /// Counts bytes that the holder of the lock has added or, negative, removed.
+    #[inline]
+    fn count_bytes(&self, by: isize) {
+        if let Some(reclaim) = &self.reclaim {
+            reclaim.bytes.change(self.holder(), by);
+        }
+    }
+
+    /// Counts keys that have got a time of expiry or, negative, lost it.
+    fn count_volatile(&self, by: isize) {
+        if let Some(reclaim) = &self.reclaim {
+            reclaim.volatile.change(self.holder(), by);
+        }
+    }
+
+    /// The participant that holds the shard's lock.
+    #[inline]
+    fn holder(&self) -> usize {
+        // A participant's number fits.
+        self.owner.load(Relaxed).checked_sub(1).expect("tables change under the shard's lock") as usize
+    }
+
     /// Gives up a directory or segment that is no longer linked.
     fn retire(&self, (pointer, layout): (NonNull<u8>, Layout)) {
         // SAFETY: directories and segments are plain bytes allocated with this layout, and just unlinked by their owner.
         let block = unsafe { Block::new(pointer, layout) };
         if let Some(reclaim) = &self.reclaim {
-            let owner = self.owner.load(Relaxed).checked_sub(1).expect("tables change under the shard's lock");
-            // A participant's number fits.
-            reclaim.retire(owner as usize, block);
+            reclaim.retire(self.holder(), block);
         }
     }
 }

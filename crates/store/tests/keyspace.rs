@@ -249,3 +249,47 @@ fn threads_share_many_shards() {
 fn more_threads_than_cores() {
     stress(8, 8, 5000, 1500);
 }
+
+#[test]
+fn sums_of_bytes_and_volatile_keys_agree_with_the_tables() {
+    const THREADS: usize = 3;
+    let keyspace = keyspace(64, 3, THREADS);
+    let check = |when: &str| {
+        let batch = keyspace.gate().enter(0);
+        let volatile: usize = (0..3).map(|db| keyspace.volatile_len(&batch, db)).sum();
+        assert_eq!(keyspace.bytes().total(), keyspace.memory_bytes(&batch), "bytes {when}");
+        assert_eq!(keyspace.volatile().total(), volatile, "keys that expire {when}");
+    };
+    std::thread::scope(|scope| {
+        for participant in 0..THREADS {
+            let keyspace = &keyspace;
+            scope.spawn(move || {
+                let mut state = participant as u64;
+                for round in 0..20_000 {
+                    let batch = keyspace.gate().enter(participant);
+                    let word = next(&mut state);
+                    let key = format!("key:{}", word % 3000);
+                    let hash = keyspace.hash(key.as_bytes());
+                    let mut shard = lock(keyspace, &batch, keyspace.shard_of(hash));
+                    let table = shard.table((word >> 32) as usize % 3);
+                    let expire_at_ms = (word >> 40).is_multiple_of(3).then_some(round);
+                    match (word >> 50) % 4 {
+                        0 => drop(table.remove(hash, key.as_bytes())),
+                        1 => drop(table.set_expire(hash, key.as_bytes(), expire_at_ms)),
+                        _ => {
+                            let value = vec![b'x'; (word >> 52) as usize % 300 * 20];
+                            drop(table.put(hash, key.as_bytes(), NewValue::Bytes(&value), expire_at_ms, 0));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    check("after changes by several threads");
+    let batch = keyspace.gate().enter(1);
+    let closed = batch.try_close().expect("nobody else closes it");
+    drop(keyspace.detach_database(&batch, 1));
+    drop(closed);
+    drop(batch);
+    check("after a database was taken out");
+}

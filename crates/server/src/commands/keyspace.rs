@@ -1,7 +1,7 @@
 //! Whole databases: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 //!
-//! A flush takes the tables out of the keyspace behind the closed gate, whatever they hold; `remains.rs` frees them
-//! afterwards in slices. ASYNC and SYNC are therefore the same.
+//! A flush takes the tables out of the keyspace behind the closed gate, whatever they hold; `lazyfree.rs` frees them
+//! afterwards. ASYNC and SYNC are therefore the same.
 
 use crate::args::Args;
 use crate::arguments::{integer, one_of, word};
@@ -113,7 +113,7 @@ fn flush(exec: &mut Exec<'_>, databases: std::ops::Range<usize>, effect: &[u8]) 
     for db in databases {
         let detached = exec.shared.keyspace.detach_database(exec.batch(), db);
         removed += detached.len();
-        exec.shared.remains.add(detached);
+        exec.shared.lazyfree.discard(detached);
     }
     exec.changed(removed as u64);
     // Propagated even if there was nothing, as Redis does: a replica may differ.

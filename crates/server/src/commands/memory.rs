@@ -109,13 +109,13 @@ fn usage(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 fn stats(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     let shared = exec.shared;
-    let dataset = shared.dataset_bytes(exec.batch());
+    let dataset = shared.dataset_bytes();
     let used = shared.used_bytes(dataset);
     let peak = shared.rates.peak(used);
     let startup = shared.identity.startup_bytes;
     let rss = os::rss_bytes();
     let keys: usize = (0..shared.keyspace.databases()).map(|db| shared.keyspace.len(exec.batch(), db)).sum();
-    let clients = shared.sum(|s| s.query_bytes.value() + s.output_bytes.value());
+    let clients = shared.client_bytes.total() as u64;
     let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
     let counts = [
         ("peak.allocated", peak),
@@ -156,7 +156,7 @@ fn stats(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
 
 fn doctor(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     const LITTLE: u64 = 5 << 20;
-    let used = exec.shared.used_bytes(exec.shared.dataset_bytes(exec.batch())) - exec.shared.identity.startup_bytes;
+    let used = exec.shared.used_bytes(exec.shared.dataset_bytes()) - exec.shared.identity.startup_bytes;
     let rss = os::rss_bytes();
     let all = used + exec.shared.identity.startup_bytes;
     let mut text = format!("The data and what waits for clients take {}, the process {}.\n", human(used), human(rss));

@@ -14,20 +14,21 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::scan::END;
 use super::{Location, POSITION_BITS, Table};
+use crate::entry::OwnedEntry;
 use crate::hash::Hash;
 use crate::segment::Segment;
 
 impl Table {
     /// Goes on with the table's own pass over its segments, as [`Table::expired_slice`], which remembers where it stands: for whoever
     /// walks many tables in turn. True when a pass is complete.
-    pub fn expire_some(&mut self, now_ms: i64, max_visited: usize, f: &mut dyn FnMut(&[u8], Hash)) -> bool {
+    pub fn expire_some(&mut self, now_ms: i64, max_visited: usize, f: &mut dyn FnMut(OwnedEntry, Hash)) -> bool {
         let mut resume = u64::from(self.pass_position);
         self.expired_slice(now_ms, max_visited, &mut resume, f);
         resume == 0
     }
 
-    /// Removes keys whose time of expiry is before `now_ms` (as in Redis, a key is still there at that very ms), calling `f` with
-    /// each before it goes. Returns how many were removed.
+    /// Removes keys whose time of expiry is before `now_ms` (as in Redis, a key is still there at that very ms), giving each to
+    /// `f`. Returns how many were removed.
     ///
     /// `resume` is 0 to begin a pass and is where the next call goes on; 0 again when the pass is complete. `max_visited` bounds
     /// the work: a group of the directory counts 1, a segment looked at counts 1, and each entry of one that is opened counts 1
@@ -37,7 +38,7 @@ impl Table {
         now_ms: i64,
         max_visited: usize,
         resume: &mut u64,
-        f: &mut dyn FnMut(&[u8], Hash),
+        f: &mut dyn FnMut(OwnedEntry, Hash),
     ) -> usize {
         if self.deadline_ms() >= now_ms {
             *resume = 0;
@@ -67,7 +68,7 @@ impl Table {
     }
 
     /// Visits the group of the directory at the pass's position, and moves the position behind it.
-    fn expire_group(&mut self, pass: &mut Pass, f: &mut dyn FnMut(&[u8], Hash)) {
+    fn expire_group(&mut self, pass: &mut Pass, f: &mut dyn FnMut(OwnedEntry, Hash)) {
         let directory = self.directory().expect("a table with a deadline has a directory");
         let position_of = |index: usize| (index as u64) << (POSITION_BITS - u32::from(directory.depth()));
         let (group, elements) = directory.group(directory.index(pass.position << (64 - POSITION_BITS)));
@@ -100,7 +101,7 @@ impl Table {
     }
 
     /// Removes what is due from one segment and sets its deadline exactly.
-    fn expire_segment(&mut self, segment: Segment, now_ms: i64, f: &mut dyn FnMut(&[u8], Hash)) -> usize {
+    fn expire_segment(&mut self, segment: Segment, now_ms: i64, f: &mut dyn FnMut(OwnedEntry, Hash)) -> usize {
         segment.entries().for_each(|(_, entry)| crate::prefetch::prefetch(entry.as_ptr().as_ptr()));
         let (mut earliest_ms, mut removed) = (i64::MAX, 0);
         for index in 0..segment.slots() {
@@ -110,8 +111,7 @@ impl Table {
             match entry.expire_at_ms() {
                 Some(at_ms) if at_ms < now_ms => {
                     let hash = self.context().hasher.hash(entry.key());
-                    f(entry.key(), hash);
-                    drop(self.detach(Location { segment, index, entry }, hash));
+                    f(self.detach(Location { segment, index, entry }, hash), hash);
                     removed += 1;
                 }
                 Some(at_ms) => earliest_ms = earliest_ms.min(at_ms),

@@ -422,7 +422,8 @@ fn expiry_removes_what_is_due_and_opens_only_due_segments() {
     let (mut removed, mut calls, mut keys) = (0, 0, HashSet::new());
     loop {
         let hasher = table.context().hasher;
-        removed += table.expired_slice(1100, 500, &mut resume, &mut |key, hash| {
+        removed += table.expired_slice(1100, 500, &mut resume, &mut |removed, hash| {
+            let key = removed.entry().key();
             assert_eq!(hash, hasher.hash(key));
             assert!(keys.insert(key.to_vec()));
         });
@@ -441,7 +442,8 @@ fn expiry_removes_what_is_due_and_opens_only_due_segments() {
     let directory = table.directory().expect("keys");
     let mut removed = 0;
     let visited_at_most = directory.len() + 120;
-    removed += table.expired_slice(60, visited_at_most, &mut resume, &mut |found, _| assert_eq!(found, key));
+    removed +=
+        table.expired_slice(60, visited_at_most, &mut resume, &mut |found, _| assert_eq!(found.entry().key(), key));
     assert_eq!((removed, resume, table.deadline_ms()), (1, 0, 1100));
     while table.expired_slice(2_000_000, 100, &mut resume, &mut |_, _| {}) > 0 || resume != 0 {}
     assert_eq!((table.volatile_len(), table.deadline_ms()), (0, i64::MAX));
@@ -470,8 +472,9 @@ fn slices_of_expiry_agree_with_a_model_while_the_table_changes() {
             let (mut slices, mut ended) = (0, 0);
             while slices < 3 || ended < passes {
                 let mut gone = Vec::new();
-                let count = table
-                    .expired_slice(now_ms, 1 + random.below(300), &mut resume, &mut |key, _| gone.push(key.to_vec()));
+                let count = table.expired_slice(now_ms, 1 + random.below(300), &mut resume, &mut |key, _| {
+                    gone.push(key.entry().key().to_vec())
+                });
                 assert_eq!(count, gone.len());
                 for key in gone {
                     assert!(model.remove(&key).flatten().is_some_and(|at_ms| at_ms < now_ms), "{key:?} was not due");
@@ -573,4 +576,32 @@ fn remains_are_freed_in_slices() {
     let key = key_of(1);
     assert!(insert(&mut table, &key, None), "the table is usable");
     check_invariants(&table);
+}
+
+#[test]
+fn samples_are_of_the_kind_that_was_asked_for_and_reach_every_key() {
+    for keys in [1, 7, 100, 5000] {
+        let mut table = StandaloneTable::new((3, 4), 2);
+        assert_eq!(table.sample(7, 5, false, &mut |_| unreachable!()), 0);
+        for number in 0..keys {
+            // One in 50 expires, and one at least.
+            assert!(insert(&mut table, &key_of(number), (number % 50 == 0).then_some(1000)));
+        }
+        let mut random = Random(1);
+        for volatile in [false, true] {
+            let mut seen = HashSet::new();
+            let fitting = if volatile { table.volatile_len() } else { keys };
+            for _ in 0..40 * fitting {
+                let mut sample = HashSet::new();
+                let count = table.sample(random.word(), 5, volatile, &mut |entry| {
+                    assert!(!volatile || entry.expire_at_ms().is_some());
+                    assert!(sample.insert(entry.key().to_vec()), "one key twice in a sample");
+                });
+                assert_eq!(count, sample.len());
+                assert_eq!(count, fitting.min(5), "{keys} keys, of which {fitting} fit");
+                seen.extend(sample);
+            }
+            assert_eq!(seen.len(), fitting, "of {keys} keys some are never sampled (volatile: {volatile})");
+        }
+    }
 }

@@ -102,11 +102,11 @@ fn leading_int(text: &[u8]) -> i64 {
 }
 
 fn object(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let now_clock = i64::from(exec.local.clock);
+    let now = exec.local.access;
     let mut locked = exec.lock(args.at(2))?;
     let entry = exec.peek(locked.key()).ok_or(NO_SUCH_KEY)?;
     let clock = entry.clock();
-    let idle_s = (now_clock - i64::from(clock)).rem_euclid(1 << 24);
+    let idle_s = now.idle_s(clock);
     let line = format!(
         "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{clock} lru_seconds_idle:{idle_s}",
         entry.key().as_ptr() as usize,

@@ -2,9 +2,8 @@
 
 use crate::args::Args;
 use crate::commands::help::help as help_lines;
-use crate::config::MaxmemoryPolicy;
 use crate::exec::{Exec, Locked, Outcome, ReplyError, error};
-use gimmal_store::{CLOCK_LIMIT, Entry, StringRef};
+use gimmal_store::{Entry, StringRef};
 
 const NOT_LFU: ReplyError = error(
     "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
@@ -57,25 +56,25 @@ pub(super) fn refcount(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 pub(super) fn idletime(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let (lfu, now) = (is_lfu(exec), exec.local.clock);
+    let clock = exec.local.access;
     let mut locked = exec.lock(args.at(2))?;
     if let Some(entry) = found(exec, &mut locked) {
-        if lfu {
+        if clock.is_lfu() {
             return Err(LFU.into());
         }
-        exec.reply.put().integer(i64::from(idle_s(now, entry.clock())));
+        exec.reply.put().integer(i64::from(clock.idle_s(entry.clock())));
     }
     Ok(())
 }
 
 pub(super) fn freq(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let lfu = is_lfu(exec);
+    let clock = exec.local.access;
     let mut locked = exec.lock(args.at(2))?;
     if let Some(entry) = found(exec, &mut locked) {
-        if !lfu {
+        if !clock.is_lfu() {
             return Err(NOT_LFU.into());
         }
-        exec.reply.put().integer(i64::from(entry.clock() & 0xff));
+        exec.reply.put().integer(i64::from(clock.frequency(entry.clock())));
     }
     Ok(())
 }
@@ -87,26 +86,4 @@ fn found<'m>(exec: &mut Exec<'_>, locked: &'m mut Locked<'_>) -> Option<Entry<'m
         exec.reply.put().null();
     }
     entry
-}
-
-fn is_lfu(exec: &Exec<'_>) -> bool {
-    matches!(exec.local.config.maxmemory_policy(), MaxmemoryPolicy::AllkeysLfu | MaxmemoryPolicy::VolatileLfu)
-}
-
-/// Seconds between two readings of the access clock, which goes round. Another worker's reading may be a little ahead.
-fn idle_s(now: u32, then: u32) -> u32 {
-    let apart = now.wrapping_sub(then) % CLOCK_LIMIT;
-    if apart > CLOCK_LIMIT / 2 { 0 } else { apart }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idle_times_go_round_with_the_clock() {
-        assert_eq!(idle_s(100, 90), 10);
-        assert_eq!(idle_s(3, CLOCK_LIMIT - 2), 5);
-        assert_eq!(idle_s(99, 100), 0);
-    }
 }

@@ -12,7 +12,7 @@ pub fn memory(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
     let config = &exec.local.config;
     let rss = os::rss_bytes();
-    let dataset = shared.dataset_bytes(exec.batch());
+    let dataset = shared.dataset_bytes();
     let used = shared.used_bytes(dataset);
     let peak = shared.rates.peak(used);
     let startup = shared.identity.startup_bytes;
@@ -46,16 +46,17 @@ pub fn memory(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("rss_overhead_bytes", 0);
     text.field("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     text.field("mem_fragmentation_bytes", i128::from(rss) - i128::from(used));
-    let clients = shared.sum(|s| s.query_bytes.value() + s.output_bytes.value());
-    text.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_total_replication_buffers"]);
+    text.field("mem_not_counted_for_evict", shared.log.pending());
+    let clients = shared.client_bytes.total();
+    text.zeros(&["mem_replication_backlog", "mem_total_replication_buffers"]);
     text.field("mem_clients_slaves", 0);
     text.field("mem_clients_normal", clients);
     text.field("mem_cluster_links", 0);
     text.field("mem_aof_buffer", shared.log.pending());
     text.field("mem_allocator", "mimalloc");
     text.field("active_defrag_running", 0);
-    text.field("lazyfree_pending_objects", shared.remains.keys());
-    text.field("lazyfreed_objects", shared.remains.freed());
+    text.field("lazyfree_pending_objects", shared.lazyfree.pending());
+    text.field("lazyfreed_objects", shared.lazyfree.freed());
 }
 
 fn policy(exec: &Exec<'_>) -> String {

@@ -34,7 +34,7 @@ pub fn server(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("uptime_in_days", uptime_s / 86_400);
     text.field("hz", config.hz());
     text.field("configured_hz", config.hz());
-    text.field("lru_clock", exec.local.clock);
+    text.field("lru_clock", exec.local.access.seconds());
     text.field("executable", &identity.executable);
     text.field("config_file", &identity.config_file);
     text.field("io_threads_active", 0);

@@ -48,7 +48,11 @@ pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("expired_stale_perc", "0.00");
     text.field("expired_time_cap_reached_count", 0);
     text.field("expire_cycle_cpu_milliseconds", shared.sum(|s| s.expire_ns.value()) / 1_000_000);
-    text.zeros(&["evicted_keys", "evicted_clients", "total_eviction_exceeded_time", "current_eviction_exceeded_time"]);
+    text.field("evicted_keys", shared.sum(|s| s.evicted_keys.value()));
+    text.field("evicted_clients", shared.sum(|s| s.evicted_clients.value()));
+    let (current_ms, total_ms) = shared.exceeding.ms();
+    text.field("total_eviction_exceeded_time", total_ms);
+    text.field("current_eviction_exceeded_time", current_ms);
     text.field("keyspace_hits", shared.sum(|s| s.keyspace_hits.value()));
     text.field("keyspace_misses", shared.sum(|s| s.keyspace_misses.value()));
     text.zeros(&["pubsub_channels", "pubsub_patterns", "pubsubshard_channels", "latest_fork_usec", "total_forks"]);

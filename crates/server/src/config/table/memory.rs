@@ -9,12 +9,12 @@ const DEFRAG: &str = "the store has no pass that moves values";
 /// The section's rows.
 #[rustfmt::skip] // one row, one line
 pub const DIRECTIVES: &[Directive] = &[
-    bytes("maxmemory", 0, bound::BIG_SIZE, "Memory for data, above which keys are evicted or writes refused; 0 for no limit.").not_yet(),
-    choice("maxmemory-policy", MaxmemoryPolicy::NoEviction as u8, MaxmemoryPolicy::WORDS, "Which keys are evicted at the limit: of all keys or only of those with a time to live, by last use, frequency, chance or time left.").not_yet(),
-    number("maxmemory-samples", 5, bound::POSITIVE_INT, "Keys compared to choose one to evict.").not_yet(),
-    number("maxmemory-eviction-tenacity", 10, (0, 100), "How long eviction may hold up a command, 0 for least.").not_yet(),
-    number("lfu-log-factor", 10, bound::INT, "How many hits the use counter of a key needs to grow; higher is slower.").not_yet(),
-    number("lfu-decay-time", 1, bound::INT, "Minutes after which the use counter of an idle key shrinks.").not_yet(),
+    bytes("maxmemory", 0, bound::BIG_SIZE, "Memory for data, above which keys are evicted or writes refused; 0 for no limit."),
+    choice("maxmemory-policy", MaxmemoryPolicy::NoEviction as u8, MaxmemoryPolicy::WORDS, "Which keys are evicted at the limit: of all keys or only of those with a time to live, by last use, frequency, chance or time left."),
+    number("maxmemory-samples", 5, bound::POSITIVE_INT, "Keys compared to choose one to evict."),
+    number("maxmemory-eviction-tenacity", 10, (0, 100), "How long eviction may hold up a command, 0 for least."),
+    number("lfu-log-factor", 10, bound::INT, "How many hits the use counter of a key needs to grow; higher is slower."),
+    number("lfu-decay-time", 1, bound::INT, "Minutes after which the use counter of an idle key shrinks."),
     number("active-expire-effort", 1, (1, 10), "How much time goes into finding expired keys that nobody reads.").not_yet(),
     flag("lazyfree-lazy-eviction", false, "Free evicted values in the background.").ignored(O1),
     flag("lazyfree-lazy-expire", false, "Free expired values in the background.").ignored(O1),
