@@ -49,6 +49,7 @@ pub mod shared;
 pub mod slowlog;
 pub mod start;
 pub mod stats;
+pub mod streamed;
 pub mod tick;
 pub mod title;
 pub mod worker;
