@@ -109,12 +109,19 @@ impl Keyspace {
         hash.shard(self.shard_bits)
     }
 
-    /// Locks a shard by one compare-exchange; `None` if it is locked, by this thread or another.
+    /// Locks a shard by one compare-exchange; `None` if it is locked, by this thread or another, unless this thread lends it.
     #[inline]
     pub fn try_lock<'k>(&'k self, batch: &'k Batch<'_>, shard: u32) -> Option<Shard<'k>> {
         self.check(batch);
         // 32 bits fit.
         Shard::try_lock(self, batch, &self.shards[shard as usize], shard)
+    }
+
+    /// Whether a shard is lent by this batch's participant, and not borrowed.
+    pub fn is_lent(&self, batch: &Batch<'_>, shard: u32) -> bool {
+        self.check(batch);
+        // 32 bits fit.
+        self.shards[shard as usize].is_lent_by(batch)
     }
 
     /// Requests the lock of a key's shard and the root of its table.

@@ -54,6 +54,7 @@ mod sync;
 #[allow(unsafe_code)]
 mod table;
 pub mod types;
+mod watch;
 
 pub use access::{AccessClock, LFU_INITIAL, Lfu};
 pub use allocator::Allocator;
@@ -64,5 +65,5 @@ pub use gauge::Gauge;
 pub use hash::{Hash, SHARD_BITS_MAX};
 pub use keyspace::{Bucket, Keyspace, Options};
 pub use rope::{EXTENT, Rope, RopeBuilder};
-pub use shard::{Shard, ShardState};
+pub use shard::{LentShard, Shard, ShardState};
 pub use table::{EntryMut, POSITION_BITS, Put, Removed, StandaloneTable, Table};

@@ -3,20 +3,32 @@
 //! The lock is one word that names its holder. It is only ever tried: who fails goes on with other work, so that no thread waits
 //! while it holds another shard. Dropped: a `Mutex` (it can block, and would hide who holds it).
 //!
+//! A transaction keeps the shards of all its commands locked while it runs them one after the other, and each of them locks what it
+//! needs by itself: it *lends* what it holds ([`Shard::lend`]). A shard that its own participant lends can be locked by that
+//! participant again, once at a time; unlocking gives it back to the [`LentShard`]. Dropped: handing guards from command to command,
+//! which every handler would have to know of.
+//!
 //! # Safety
 //! State and tables of a shard are reached through a [`Shard`] only, of which there is at most one: making it takes the lock word
-//! from 0 with Acquire, dropping it stores 0 with Release. A `Shard` borrows its batch, so that no shard is locked by a thread that
-//! is outside the gate.
+//! from 0 with Acquire, or from "lent by me" to "mine"; dropping it stores what the word was before, with Release. A `LentShard`
+//! gives no access. It is made by consuming a `Shard`, and when it is dropped the word must say that nobody borrows it, which is
+//! asserted: so the word is 0 only when there is no `Shard`, and "lent by me" only when there is none either. Borrowing needs no
+//! ordering: lender and borrower are one thread, since both borrow the participant's batch, which is bound to its thread, and of
+//! which there is one at a time. A `LentShard` that is forgotten leaves the shard to this participant for good; later batches of the
+//! participant, on whatever thread, are ordered by the gate's word.
+//! A `Shard` borrows its batch, so that no shard is locked by a thread that is outside the gate.
 
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher as StdHasher};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::gate::Batch;
 use crate::hash::Hash;
 use crate::keyspace::Keyspace;
 use crate::table::{Context, Table};
+use crate::watch::Watchers;
 
 /// A locked shard. Dropping it unlocks.
 pub struct Shard<'k> {
@@ -24,7 +36,20 @@ pub struct Shard<'k> {
     batch: &'k Batch<'k>,
     cell: &'k ShardCell,
     id: u32,
+    /// What the lock word was before: 0, or lent by this participant.
+    before: u32,
 }
+
+/// A shard that is locked and lent: its participant, and nobody else, can lock it. Dropping it unlocks.
+pub struct LentShard<'k> {
+    batch: &'k Batch<'k>,
+    cell: &'k ShardCell,
+    /// What the lock word becomes: 0, or lent by this participant to whoever lends it now.
+    before: u32,
+}
+
+/// Set in the lock word of a shard that its holder lends.
+const LENT: u32 = 1 << 31;
 
 /// What belongs to a shard beside its tables. In declared order, so that the lock and what every command looks at under it share
 /// a cache line, which [`Keyspace::prefetch_shard`] requests.
@@ -43,24 +68,47 @@ impl ShardCell {
     pub(crate) fn new(context: Context) -> Self {
         Self { context, state: UnsafeCell::new(ShardState::default()) }
     }
+
+    /// Whether this participant lends the shard, and nobody has borrowed it.
+    pub(crate) fn is_lent_by(&self, batch: &Batch<'_>) -> bool {
+        self.context.owner.load(Ordering::Relaxed) == word_of(batch) | LENT
+    }
 }
 
 impl<'k> Shard<'k> {
     /// Locks the shard by one compare-exchange, or by a store while the batch's participant is alone; `None` if it is locked.
     #[inline]
     pub(crate) fn try_lock(keyspace: &'k Keyspace, batch: &'k Batch<'k>, cell: &'k ShardCell, id: u32) -> Option<Self> {
-        let me = u32::try_from(batch.participant() + 1).expect("at most PARTICIPANTS_MAX");
+        let me = word_of(batch);
         let owner = &cell.context.owner;
         if batch.is_alone() {
             if owner.load(Ordering::Relaxed) != 0 {
-                return None;
+                return Self::try_borrow(keyspace, batch, cell, id);
             }
             owner.store(me, Ordering::Relaxed);
-        } else {
-            owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        } else if owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Self::try_borrow(keyspace, batch, cell, id);
         }
         batch.locked().set(batch.locked().get() + 1);
-        Some(Self { keyspace, batch, cell, id })
+        Some(Self { keyspace, batch, cell, id, before: 0 })
+    }
+
+    /// Locks a shard that this participant lends; `None` if it does not, or has locked it already.
+    #[cold]
+    fn try_borrow(keyspace: &'k Keyspace, batch: &'k Batch<'k>, cell: &'k ShardCell, id: u32) -> Option<Self> {
+        if !cell.is_lent_by(batch) {
+            return None;
+        }
+        cell.context.owner.store(word_of(batch), Ordering::Relaxed);
+        batch.locked().set(batch.locked().get() + 1);
+        Some(Self { keyspace, batch, cell, id, before: word_of(batch) | LENT })
+    }
+
+    /// Keeps the shard locked, but so that this participant can lock it again.
+    pub fn lend(self) -> LentShard<'k> {
+        let shard = std::mem::ManuallyDrop::new(self);
+        shard.cell.context.owner.store(word_of(shard.batch) | LENT, Ordering::Relaxed);
+        LentShard { batch: shard.batch, cell: shard.cell, before: shard.before }
     }
 
     /// The shard's number.
@@ -97,8 +145,22 @@ impl<'k> Shard<'k> {
 impl Drop for Shard<'_> {
     fn drop(&mut self) {
         self.batch.locked().set(self.batch.locked().get() - 1);
-        self.cell.context.owner.store(0, Ordering::Release);
+        self.cell.context.owner.store(self.before, Ordering::Release);
     }
+}
+
+impl Drop for LentShard<'_> {
+    fn drop(&mut self) {
+        assert!(self.cell.is_lent_by(self.batch), "a shard is given back while it is borrowed");
+        self.batch.locked().set(self.batch.locked().get() - 1);
+        self.cell.context.owner.store(self.before, Ordering::Release);
+    }
+}
+
+/// A participant's lock word.
+#[inline]
+fn word_of(batch: &Batch<'_>) -> u32 {
+    u32::try_from(batch.participant() + 1).expect("at most PARTICIPANTS_MAX")
 }
 
 /// Which of a shard's keys have writes that are not yet durable.
@@ -112,6 +174,8 @@ pub struct ShardState {
     pub last_lsn: u64,
     /// Latest time, in ms, that a command in this shard has seen: time under the lock never goes back.
     pub last_now_ms: i64,
+    /// Who watches keys of this shard; `None` if nobody does.
+    watchers: Option<Box<Watchers>>,
     /// The highest durable LSN that was seen here.
     durable_lsn: u64,
     /// A record that concerned all keys ended here.
@@ -119,6 +183,10 @@ pub struct ShardState {
     young: Generation,
     old: Generation,
 }
+
+// What every command looks at is in the first cache line of the shard, with its lock. (In tests the context is larger.)
+#[cfg(not(test))]
+const _: () = assert!(std::mem::offset_of!(ShardCell, state) + std::mem::offset_of!(ShardState, durable_lsn) + 8 <= 64);
 
 /// Database and hash, to LSN.
 type Stamps = HashMap<Stamp, u64, BuildHasherDefault<TakeHash>>;
@@ -160,6 +228,38 @@ impl ShardState {
             return 0;
         }
         self.newest_of_dirty(db, hash, durable_lsn)
+    }
+
+    /// A key was changed or removed: who watches it is told. One branch while nobody watches a key of this shard.
+    #[inline]
+    pub fn modified(&mut self, db: usize, hash: Hash, name: &[u8]) {
+        if self.watchers.is_some() {
+            self.tell_watchers(db, hash, name);
+        }
+    }
+
+    #[cold]
+    fn tell_watchers(&mut self, db: usize, hash: Hash, name: &[u8]) {
+        if self.watchers.as_mut().is_some_and(|watchers| watchers.tell(db, hash, name)) {
+            self.watchers = None;
+        }
+    }
+
+    /// Sets `flag` when the key is next changed.
+    pub fn watch(&mut self, db: usize, hash: Hash, name: &Arc<[u8]>, flag: &Arc<AtomicBool>) {
+        self.watchers.get_or_insert_default().add(db, hash, name, flag);
+    }
+
+    /// Ends a watch. Dropping the flag ends it too, only later.
+    pub fn unwatch(&mut self, db: usize, hash: Hash, flag: &Arc<AtomicBool>) {
+        if self.watchers.as_mut().is_some_and(|watchers| watchers.remove(db, hash, flag)) {
+            self.watchers = None;
+        }
+    }
+
+    /// The keys that are watched here, each by database, hash and name, perhaps more than once; some of the watches may have ended.
+    pub fn watched(&self) -> Vec<(usize, Hash, Arc<[u8]>)> {
+        self.watchers.as_ref().map_or_else(Vec::new, |watchers| watchers.keys())
     }
 
     /// Keys that are remembered.
@@ -210,10 +310,11 @@ impl Generation {
     }
 }
 
+/// A key, but for two that have one hash.
 #[derive(PartialEq, Eq)]
-struct Stamp {
-    db: usize,
-    hash: u64,
+pub(crate) struct Stamp {
+    pub(crate) db: usize,
+    pub(crate) hash: u64,
 }
 
 impl std::hash::Hash for Stamp {
@@ -225,7 +326,7 @@ impl std::hash::Hash for Stamp {
 
 /// Takes the one word that it is given for the hash.
 #[derive(Default)]
-struct TakeHash(u64);
+pub(crate) struct TakeHash(u64);
 
 impl StdHasher for TakeHash {
     fn finish(&self) -> u64 {

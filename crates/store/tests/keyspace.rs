@@ -57,6 +57,43 @@ fn a_shard_is_locked_once() {
 }
 
 #[test]
+fn a_lent_shard_is_its_participants_once_at_a_time() {
+    for participants in [1, 2] {
+        let keyspace = keyspace(4, 1, participants);
+        let one = keyspace.gate().enter(0);
+        let lent = keyspace.try_lock(&one, 3).expect("free").lend();
+        assert!(keyspace.is_lent(&one, 3) && !keyspace.is_lent(&one, 2));
+        let borrowed = keyspace.try_lock(&one, 3).expect("lent to its own participant");
+        assert!(keyspace.try_lock(&one, 3).is_none(), "borrowed twice at a time");
+        assert!(!keyspace.is_lent(&one, 3));
+        // Who borrowed may lend in turn.
+        let again = borrowed.lend();
+        drop(keyspace.try_lock(&one, 3).expect("lent again"));
+        drop(again);
+        assert!(keyspace.is_lent(&one, 3));
+        if participants == 2 {
+            let two = keyspace.gate().enter(1);
+            assert!(keyspace.try_lock(&two, 3).is_none(), "another participant took what is lent");
+            assert!(!keyspace.is_lent(&two, 3));
+        }
+        drop(lent);
+        assert!(!keyspace.is_lent(&one, 3));
+        drop(keyspace.try_lock(&one, 3).expect("free again"));
+    }
+}
+
+#[test]
+fn a_lent_shard_is_not_given_back_under_its_borrower() {
+    let keyspace = keyspace(4, 1, 1);
+    let one = keyspace.gate().enter(0);
+    let lent = keyspace.try_lock(&one, 0).expect("free").lend();
+    let borrowed = keyspace.try_lock(&one, 0).expect("lent");
+    let given_back = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lent)));
+    assert!(given_back.is_err());
+    drop(borrowed);
+}
+
+#[test]
 fn a_batch_of_another_gate_is_refused() {
     let (mine, other) = (keyspace(1, 1, 1), keyspace(1, 1, 1));
     let batch = other.gate().enter(0);

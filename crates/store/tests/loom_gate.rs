@@ -105,6 +105,44 @@ fn locks_exclude_while_a_second_participant_comes() {
     });
 }
 
+/// A shard that is lent: locked, then borrowed twice by its own participant, each time exclusively, then given back.
+fn lend_once(gate: &Gate, owner: &AtomicUsize, place: &Place, participant: usize) {
+    const LENT: usize = 1 << 31;
+    let batch = gate.enter(participant);
+    let locked = match batch.is_alone() {
+        true => owner.load(Ordering::Relaxed) == 0,
+        false => owner.compare_exchange(0, participant + 1, Ordering::Acquire, Ordering::Relaxed).is_ok(),
+    };
+    if !locked {
+        return;
+    }
+    owner.store((participant + 1) | LENT, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(owner.load(Ordering::Relaxed), (participant + 1) | LENT, "nobody else takes what is lent");
+        owner.store(participant + 1, Ordering::Relaxed);
+        place.exclusive();
+        owner.store((participant + 1) | LENT, Ordering::Release);
+    }
+    owner.store(0, Ordering::Release);
+}
+
+#[test]
+fn what_is_lent_is_its_participants_alone() {
+    model(3, || {
+        let shared = Arc::new((Gate::new(2), AtomicUsize::new(0), Place::new()));
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                lock_once(&shared.0, &shared.1, &shared.2, 0);
+                lend_once(&shared.0, &shared.1, &shared.2, 0);
+            })
+        };
+        lend_once(&shared.0, &shared.1, &shared.2, 1);
+        lock_once(&shared.0, &shared.1, &shared.2, 1);
+        other.join().expect("the other thread ends");
+    });
+}
+
 #[test]
 fn of_two_closers_each_gets_its_turn() {
     fn close_once(gate: &Gate, place: &Place, participant: usize) {
