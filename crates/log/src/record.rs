@@ -2,7 +2,7 @@
 //!
 //! Between records the selected database is 0, so that every end of a record is a place to start reading: a record for
 //! database n carries its own `SELECT n` and ends with `SELECT 0`. A record for database 0 carries nothing extra.
-//! A transaction is one record: `MULTI`, its commands, `EXEC`.
+//! A transaction is one record: `MULTI`, its commands, `EXEC`; if it turns out to be a single command, just that, as in Redis.
 //!
 //! Redis instead remembers the last database across commands, which saves bytes and makes each position of the stream
 //! depend on all before it.
@@ -23,8 +23,13 @@ pub struct Record {
     shared: Vec<(usize, Arc<Vec<u8>>, Range<usize>)>,
     selected: u32,
     transaction: bool,
+    /// Commands added, without those of the record itself.
+    commands: usize,
     finished: bool,
 }
+
+/// What a transaction begins with.
+const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 
 impl Record {
     /// An empty record.
@@ -36,7 +41,7 @@ impl Record {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.shared.clear();
-        (self.selected, self.transaction, self.finished) = (0, false, false);
+        (self.selected, self.transaction, self.commands, self.finished) = (0, false, 0, false);
     }
 
     /// Makes the record a transaction: the commands that follow are between `MULTI` and `EXEC`.
@@ -46,7 +51,7 @@ impl Record {
     pub fn transaction(&mut self) -> &mut Record {
         assert!(self.is_empty(), "a record is a transaction from its start");
         self.transaction = true;
-        encode_command(&mut self.bytes, &["MULTI"]);
+        self.bytes.extend_from_slice(MULTI);
         self
     }
 
@@ -64,8 +69,14 @@ impl Record {
     pub fn begin_command(&mut self, database: u32, args: usize) -> &mut Record {
         debug_assert!(!self.finished, "a finished record is cleared before it is used again");
         self.select(database);
+        self.commands += 1;
         encode_array_header(&mut self.bytes, args);
         self
+    }
+
+    /// Commands added so far.
+    pub fn commands(&self) -> usize {
+        self.commands
     }
 
     /// Adds an argument.
@@ -108,7 +119,7 @@ impl Record {
     pub fn finish(&mut self) -> &mut Record {
         if !self.finished {
             self.finished = true;
-            if self.transaction {
+            if self.transaction && self.commands > 1 {
                 encode_command(&mut self.bytes, &["EXEC"]);
             }
             self.select(0);
@@ -125,13 +136,13 @@ impl Record {
     #[inline]
     pub fn contiguous(&self) -> Option<&[u8]> {
         debug_assert!(self.finished || self.is_empty(), "a record is finished before it is appended");
-        self.shared.is_empty().then_some(&self.bytes)
+        self.shared.is_empty().then(|| &self.bytes[self.begin()..])
     }
 
     /// The pieces of the record, in order.
     pub fn parts(&self) -> Vec<Part<'_>> {
         let mut parts = Vec::with_capacity(2 * self.shared.len() + 1);
-        let mut from = 0;
+        let mut from = self.begin();
         for (at, bytes, range) in &self.shared {
             parts.push(Part::Bytes(&self.bytes[from..*at]));
             parts.push(Part::Shared(Arc::clone(bytes), range.clone()));
@@ -139,6 +150,11 @@ impl Record {
         }
         parts.push(Part::Bytes(&self.bytes[from..]));
         parts
+    }
+
+    /// Where the record begins: a transaction of one command leaves `MULTI` out.
+    fn begin(&self) -> usize {
+        if self.transaction && self.commands < 2 { MULTI.len() } else { 0 }
     }
 
     fn select(&mut self, database: u32) {
@@ -185,6 +201,18 @@ mod tests {
         record.clear();
         record.command(0, &["A"]).finish();
         assert_eq!(text(&record), "*1 $1 A ");
+    }
+
+    #[test]
+    fn a_transaction_of_one_command_is_that_command() {
+        let mut record = Record::new();
+        record.transaction().command(0, &["A"]).finish();
+        assert_eq!((text(&record).as_str(), record.commands()), ("*1 $1 A ", 1));
+        record.clear();
+        let value = Arc::new(vec![b'v'; LARGE_RECORD]);
+        record.transaction().begin_command(2, 1).shared_arg(&value, 0..LARGE_RECORD).finish();
+        let large = "v".repeat(LARGE_RECORD);
+        assert_eq!(text(&record), format!("*2 $6 SELECT $1 2 *1 ${LARGE_RECORD} {large} *2 $6 SELECT $1 0 "));
     }
 
     #[test]
