@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 use std::ops::Index;
 
 /// An argument that is not in the receive buffer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Detached {
     /// A word of an inline command.
     Bytes(Vec<u8>),
@@ -18,7 +18,7 @@ pub enum Detached {
     Large(Large),
 }
 
-/// A large argument: a rope, and its bytes in one piece once somebody asked for them.
+/// A large argument: a rope, and its bytes in one piece once somebody asked for them. A clone shares the rope.
 #[derive(Debug)]
 pub struct Large {
     rope: Rope,
@@ -28,6 +28,12 @@ pub struct Large {
 impl From<Rope> for Detached {
     fn from(rope: Rope) -> Detached {
         Detached::Large(Large { rope, flat: OnceCell::new() })
+    }
+}
+
+impl Clone for Large {
+    fn clone(&self) -> Large {
+        Large { rope: self.rope.clone(), flat: OnceCell::new() }
     }
 }
 
@@ -138,6 +144,12 @@ impl<'a> Args<'a> {
     /// The same arguments without the first `n`.
     pub fn skip(&self, n: usize) -> Args<'a> {
         Args { spans: &self.spans[n..], ..*self }
+    }
+
+    /// The argument that is not in the buffer, if `i` is one.
+    pub fn detached(&self, i: usize) -> Option<&'a Detached> {
+        let Span { start, len } = self.spans[i];
+        (start == Span::DETACHED).then(|| &self.detached[len as usize])
     }
 
     /// The raw parts, to keep a command that could not run yet.

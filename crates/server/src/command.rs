@@ -170,6 +170,8 @@ pub mod gate {
     pub const LOG_FULL: u32 = 1 << 4;
     /// There is a memory limit: a command that may take memory looks at it.
     pub const MEMORY: u32 = 1 << 5;
+    /// The client is in MULTI: its commands are queued.
+    pub const IN_MULTI: u32 = 1 << 8;
     /// Those that make a command wait instead of refusing it.
     pub const WAITING: u32 = PAUSED_WRITES | PAUSED_ALL | LOG_FULL;
 }
@@ -466,6 +468,10 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
     };
     let subcommands = command.subcommands.iter().map(|sub| entry(sub, Some(command.name), ids)).collect();
     let mut gates = gate::PAUSED_ALL;
+    // These three are carried out at once; EXEC asks on behalf of what is queued.
+    if container.is_some() || !matches!(command.name, "discard" | "quit" | "reset") {
+        gates |= gate::IN_MULTI;
+    }
     if command.flags & flag::NO_AUTH == 0 {
         gates |= gate::NEEDS_AUTH;
     }

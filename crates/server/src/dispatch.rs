@@ -1,9 +1,9 @@
 //! From arguments to a handler: lookup, arity, gates, the call, its statistics.
 
 use crate::args::Args;
-use crate::command::{Entry, gate};
+use crate::command::{Entry, flag, gate};
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
-use crate::{evict, slowlog};
+use crate::{evict, slowlog, tx};
 use std::borrow::Cow;
 
 /// Finds the command of these arguments; `last` is tried first, since pipelines repeat themselves.
@@ -19,26 +19,35 @@ pub fn lookup<'t>(commands: &'t crate::command::Table, args: &Args<'_>, last: Op
 /// Runs one command: its reply, or the reason why there is none yet, is what comes back.
 #[inline]
 pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) -> Outcome {
-    let Some(mut entry) = found else { return unknown(exec, args) };
+    let Some(mut entry) = found else {
+        exec.session.spoil();
+        return unknown(exec, args);
+    };
     if !entry.subcommands.is_empty() && args.len() > 1 {
         match entry.subcommand(args.at(1)) {
             Some(sub) => entry = sub,
-            None => return Err(unknown_subcommand(entry, args)),
+            None => {
+                exec.session.spoil();
+                return Err(unknown_subcommand(entry, args));
+            }
         }
     }
     if !entry.command.accepts(args.len()) {
-        exec.local.stats.command(entry.id).rejected.add(1);
-        return Err(format!("ERR wrong number of arguments for '{}' command", entry.full_name).into());
+        let text = format!("ERR wrong number of arguments for '{}' command", entry.full_name);
+        return Err(rejected(exec, entry, text.into()));
     }
     let closed = entry.gates & exec.active_gates();
     // With a memory limit that gate is always closed: most commands find room at a look.
-    if closed != 0 && (closed != gate::MEMORY || evict::is_over(exec.local, exec.shared)) {
-        refused(exec, entry, args).inspect_err(|stop| {
-            if matches!(stop, Stop::Error(_)) {
-                exec.local.stats.command(entry.id).rejected.add(1);
-            }
-        })?;
+    let stops = closed != 0 && (closed != gate::MEMORY || evict::is_over(exec.local, exec.shared));
+    if stops && !passes(exec, entry, args)? {
+        return Ok(());
     }
+    call(exec, entry, args)
+}
+
+/// Calls a command's handler, and counts it.
+#[inline]
+pub fn call(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outcome {
     exec.session.last_command = u32::try_from(entry.id).unwrap_or(u32::MAX);
     let outcome = match exec.local.tracks_cpu {
         false => (entry.command.run)(exec, args),
@@ -98,15 +107,59 @@ fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, stop: St
     stop
 }
 
+/// Whether a command whose gate is closed is carried out nevertheless: it may also be refused, wait or be queued.
 #[cold]
+fn passes(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Result<bool, Stop> {
+    match refused(exec, entry, args) {
+        Ok(()) => {}
+        Err(Stop::Error(text)) => return Err(rejected(exec, entry, text)),
+        Err(stop) => return Err(stop),
+    }
+    if exec.session.multi.is_none() || !queues(entry) {
+        return Ok(true);
+    }
+    match tx::queue(exec, entry, args) {
+        Ok(()) => Ok(false),
+        Err(text) => Err(rejected(exec, entry, text)),
+    }
+}
+
+/// Whether the command is queued in MULTI.
+fn queues(entry: &Entry) -> bool {
+    entry.gates & gate::IN_MULTI != 0 && !is_exec(entry)
+}
+
+fn is_exec(entry: &Entry) -> bool {
+    entry.full_name == "exec"
+}
+
+/// A command that is not carried out spoils the transaction it was to be part of; a refused EXEC ends it.
+#[cold]
+fn rejected(exec: &mut Exec<'_>, entry: &Entry, text: ReplyError) -> Stop {
+    exec.local.stats.command(entry.id).rejected.add(1);
+    if is_exec(entry) {
+        exec.session.discard();
+        let text = text.strip_prefix("ERR ").unwrap_or(&text);
+        return format!("EXECABORT Transaction discarded because of: {text}").into();
+    }
+    exec.session.spoil();
+    Stop::Error(text)
+}
+
+/// In the order of Redis: who is asked for a password learns nothing else.
 fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
-    let active = entry.gates & exec.active_gates();
+    // EXEC waits, and is refused, for what is queued.
+    let queued = if is_exec(entry) { exec.session.multi.as_ref().map_or(0, |multi| multi.gates()) } else { 0 };
+    let active = (entry.gates | queued) & exec.active_gates();
     if active & gate::NEEDS_AUTH != 0 {
         if !exec.local.config.requirepass().is_empty() {
             return Err("NOAUTH Authentication required.".into());
         }
         // The password was taken away after this client had connected.
         exec.session.authenticated = true;
+    }
+    if active & gate::IN_MULTI != 0 && entry.command.flags & flag::NO_MULTI != 0 {
+        return Err("ERR Command not allowed inside a transaction".into());
     }
     if active & gate::LOADING != 0 {
         return Err("LOADING Gimmal is loading the dataset in memory".into());

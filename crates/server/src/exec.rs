@@ -10,12 +10,16 @@ use crate::lazyfree::{Garbage, Lazyfree, Taken};
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::tx::Watch;
 use crate::worker::Local;
 use gimmal_log::Lsn;
 use gimmal_log::record::Record;
 use gimmal_store::types::{Aggregate, Kind};
-use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, NewValue, OwnedEntry, Put, Shard, ShardState};
+use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, LentShard, NewValue, OwnedEntry, Put, Shard, ShardState};
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// An error reply's text, with its prefix (`ERR …`).
 pub type ReplyError = Cow<'static, str>;
@@ -119,6 +123,8 @@ struct ManyKey<'l> {
     hash: Hash,
     key: &'l [u8],
     db: usize,
+    /// Its value was given out to be edited.
+    written: Cell<bool>,
 }
 
 /// A key whose shard is locked: what `read`, `write`, `put` and `remove` take.
@@ -127,13 +133,15 @@ pub struct Key<'m, 'l> {
     hash: Hash,
     key: &'m [u8],
     db: usize,
+    /// Where to note that its value is edited, if it is one of several.
+    written: Option<&'m Cell<bool>>,
 }
 
 impl<'l> Locked<'l> {
     /// The key, to act on.
     #[inline]
     pub fn key(&mut self) -> Key<'_, 'l> {
-        Key { shard: &mut self.shard, hash: self.hash, key: self.key, db: self.db }
+        Key { shard: &mut self.shard, hash: self.hash, key: self.key, db: self.db, written: None }
     }
 }
 
@@ -141,7 +149,13 @@ impl<'l> LockedMany<'l> {
     /// Key number `i` of those that were locked, to act on.
     pub fn key(&mut self, i: usize) -> Key<'_, 'l> {
         let key = &self.keys[i];
-        Key { shard: &mut self.shards[key.shard], hash: key.hash, key: key.key, db: key.db }
+        Key {
+            shard: &mut self.shards[key.shard],
+            hash: key.hash,
+            key: key.key,
+            db: key.db,
+            written: Some(&key.written),
+        }
     }
 
     /// Number of keys.
@@ -207,7 +221,7 @@ impl<'a> Exec<'a> {
         for (hash, db, key) in hashed {
             let at = ids.binary_search(&keyspace.shard_of(hash)).expect("every key's shard was locked");
             self.depend(&mut shards[at], db, hash);
-            many.push(ManyKey { shard: at, hash, key, db });
+            many.push(ManyKey { shard: at, hash, key, db, written: Cell::new(false) });
         }
         Ok(LockedMany { shards, keys: many })
     }
@@ -221,6 +235,47 @@ impl<'a> Exec<'a> {
         self.enter_shard(&mut shard);
         self.depends_on = self.depends_on.max(shard.state().last_lsn);
         Ok(shard)
+    }
+
+    /// Locks a shard to lend it to the commands of a transaction.
+    pub fn lock_to_lend(&mut self, shard: u32) -> Result<LentShard<'a>, Stop> {
+        let mut shard = self.try_lock(shard)?;
+        self.enter_shard(&mut shard);
+        Ok(shard.lend())
+    }
+
+    /// Locks a key whose shard the transaction that runs has lent, or keeps others from by the closed gate.
+    ///
+    /// # Panics
+    /// If it has not.
+    pub fn lock_held<'l>(&mut self, db: usize, hash: Hash, key: &'l [u8]) -> Locked<'l>
+    where
+        'a: 'l,
+    {
+        let mut shard = self.locked_held(self.shared.keyspace.shard_of(hash));
+        self.depend(&mut shard, db, hash);
+        Locked { shard, hash, key, db }
+    }
+
+    fn locked_held<'l>(&mut self, id: u32) -> Shard<'l>
+    where
+        'a: 'l,
+    {
+        let batch: &'a Batch<'a> = self.batch;
+        let mut shard = self.shared.keyspace.try_lock(batch, id).expect("a transaction has locked what it looks at");
+        self.enter_shard(&mut shard);
+        shard
+    }
+
+    /// The keys watched in a shard, behind the closed gate.
+    pub fn watched_in(&mut self, shard: u32) -> Vec<(usize, Hash, Arc<[u8]>)> {
+        self.locked_held(shard).state().watched()
+    }
+
+    /// Whether the command is part of a transaction: it must not block, and cannot wait for other workers.
+    #[inline]
+    pub fn in_transaction(&self) -> bool {
+        self.local.gathered.is_open()
     }
 
     /// Closes the gate: every other worker is outside its batch until the result is dropped.
@@ -239,6 +294,10 @@ impl<'a> Exec<'a> {
     {
         let batch: &'a Batch<'a> = self.batch;
         let keyspace = &self.shared.keyspace;
+        debug_assert!(
+            !self.in_transaction() || self.local.exclusive || keyspace.is_lent(batch, id),
+            "a command locks a key that is not among those it declares"
+        );
         if let Some(shard) = keyspace.try_lock(batch, id) {
             return Ok(shard);
         }
@@ -304,7 +363,7 @@ impl<'a> Exec<'a> {
     /// As [`Exec::read`], for commands that are no use of the key: no hit, miss or access time is recorded.
     #[inline]
     pub fn peek<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
-        let Key { shard, hash, key: name, db } = key;
+        let Key { shard, hash, key: name, db, .. } = key;
         let (table, state) = shard.parts(db);
         let Exec { shared, local, depends_on, .. } = self;
         let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
@@ -316,7 +375,10 @@ impl<'a> Exec<'a> {
     /// The live value of a key, to edit in place.
     #[inline]
     pub fn write<'m>(&mut self, key: Key<'m, '_>) -> Option<EntryMut<'m>> {
-        let Key { shard, hash, key: name, db } = key;
+        let Key { shard, hash, key: name, db, written } = key;
+        if let Some(written) = written {
+            written.set(true);
+        }
         let (table, state) = shard.parts(db);
         let Exec { shared, local, depends_on, .. } = self;
         let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
@@ -379,7 +441,8 @@ impl<'a> Exec<'a> {
 
     /// As [`Exec::put`], for an aggregate with elements.
     pub fn put_aggregate(&mut self, key: Key<'_, '_>, value: Aggregate, expire_at_ms: Option<i64>) -> Put {
-        let table = key.shard.table(key.db);
+        let (table, state) = key.shard.parts(key.db);
+        state.modified(key.db, key.hash, key.key);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put_aggregate(key.hash, key.key, value, expire_at_ms, clock);
         self.replaced(put)
@@ -388,7 +451,8 @@ impl<'a> Exec<'a> {
     /// Stores a value, in place of any other, with this deadline or none. The other one is discarded.
     #[inline]
     pub fn put(&mut self, key: Key<'_, '_>, value: NewValue<'_>, expire_at_ms: Option<i64>) -> Put {
-        let table = key.shard.table(key.db);
+        let (table, state) = key.shard.parts(key.db);
+        state.modified(key.db, key.hash, key.key);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put(key.hash, key.key, value, expire_at_ms, clock);
         self.replaced(put)
@@ -397,13 +461,17 @@ impl<'a> Exec<'a> {
     /// Stores an entry that was taken out elsewhere or copied, with its deadline and clock, in place of any other, which is
     /// discarded.
     pub fn put_owned(&mut self, key: Key<'_, '_>, entry: impl Into<OwnedEntry>) -> Put {
-        let put = key.shard.table(key.db).put_owned(key.hash, key.key, entry.into());
+        let (table, state) = key.shard.parts(key.db);
+        state.modified(key.db, key.hash, key.key);
+        let put = table.put_owned(key.hash, key.key, entry.into());
         self.replaced(put)
     }
 
     /// Removes a key. What it had is discarded when the result is dropped, unless it is put under another key.
     pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Taken<'a>> {
-        let removed = key.shard.table(key.db).remove(key.hash, key.key)?;
+        let (table, state) = key.shard.parts(key.db);
+        let removed = table.remove(key.hash, key.key)?;
+        state.modified(key.db, key.hash, key.key);
         Some(Taken::new(removed, &self.shared.lazyfree))
     }
 
@@ -421,10 +489,19 @@ impl<'a> Exec<'a> {
         put
     }
 
+    /// A key was changed: who watches it is told. Every effective change comes through here or through the shard's
+    /// [`ShardState::modified`]: what is put or removed when that happens, what is edited when its effect is recorded,
+    /// since only then it is known that there was one.
+    #[inline]
+    pub fn modified(&mut self, key: &mut Key<'_, '_>) {
+        key.shard.state().modified(key.db, key.hash, key.key);
+    }
+
     /// Records the effect of a change of this key, as a command to replay; called under the key's lock.
     #[inline]
     pub fn effect(&mut self, mut key: Key<'_, '_>, command: &[&[u8]]) {
         self.local.stats.dirty.add(1);
+        self.modified(&mut key);
         self.log(&mut key, command);
     }
 
@@ -432,6 +509,7 @@ impl<'a> Exec<'a> {
     #[inline]
     pub fn effect_value(&mut self, mut key: Key<'_, '_>, before: &[&[u8]], value: &NewValue<'_>, after: &[&[u8]]) {
         self.local.stats.dirty.add(1);
+        self.modified(&mut key);
         if self.local.log_active {
             let lsn = self.local.append_value(key.db, before, value, after);
             self.stamp(&mut key, lsn);
@@ -446,6 +524,13 @@ impl<'a> Exec<'a> {
     /// Records one effect of several locked keys as one record, written by `write` for the database it is given.
     pub fn effect_many(&mut self, keys: &mut LockedMany<'_>, changes: u64, write: impl FnOnce(&mut Record, u32)) {
         self.local.stats.dirty.add(changes);
+        if self.shared.watching.keys() != 0 {
+            for i in 0..keys.len() {
+                if keys.keys[i].written.get() {
+                    keys.key(i).tell();
+                }
+            }
+        }
         if !self.local.log_active {
             return;
         }
@@ -464,10 +549,22 @@ impl<'a> Exec<'a> {
             return;
         }
         let lsn = self.local.append(self.session.db, command);
-        for id in 0..u32::try_from(self.shared.keyspace.shards()).expect("at most 16384 shards") {
-            let shard = self.shared.keyspace.try_lock(self.batch, id);
-            let mut shard = shard.expect("no other worker is in a batch while the gate is closed");
-            shard.state().stamp_all(lsn);
+        match self.in_transaction() {
+            true => self.local.gathered.all(),
+            false => self.stamp_held(&[], true, lsn),
+        }
+    }
+
+    /// Notes that a record was appended which ends at `lsn` and concerns these keys, or `all`; their shards are lent, or
+    /// the gate is closed.
+    pub fn stamp_held(&mut self, keys: &[(usize, Hash)], all: bool, lsn: Lsn) {
+        for (db, hash) in keys {
+            let mut shard = self.locked_held(self.shared.keyspace.shard_of(*hash));
+            shard.state().stamp(*db, *hash, lsn);
+        }
+        let shards = u32::try_from(self.shared.keyspace.shards()).expect("at most 16384 shards");
+        for id in 0..if all { shards } else { 0 } {
+            self.locked_held(id).state().stamp_all(lsn);
         }
         self.depends_on = self.depends_on.max(lsn);
     }
@@ -481,14 +578,13 @@ impl<'a> Exec<'a> {
     }
 
     fn stamp(&mut self, key: &mut Key<'_, '_>, lsn: Lsn) {
-        key.shard.state().stamp(key.db, key.hash, lsn);
-        self.depends_on = self.depends_on.max(lsn);
+        stamp(self.local, key.shard.state(), &mut self.depends_on, key.db, key.hash, lsn);
     }
 
     /// Bits of `command::gate` that are closed for this client now.
     #[inline]
     pub fn active_gates(&self) -> u32 {
-        self.local.gates | if self.session.authenticated { 0 } else { gate::NEEDS_AUTH }
+        self.local.gates | self.session.gates | if self.session.authenticated { 0 } else { gate::NEEDS_AUTH }
     }
 
     /// The batch this command runs in.
@@ -498,7 +594,7 @@ impl<'a> Exec<'a> {
 
     /// Every command of this server.
     pub fn commands(&self) -> &'a Commands {
-        &self.shared.commands
+        self.shared.commands
     }
 }
 
@@ -514,12 +610,22 @@ fn expired(
     removed: OwnedEntry,
 ) {
     local.stats.expired_keys.add(1);
+    state.modified(db, hash, removed.entry().key());
     if local.log_active {
         let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
-        state.stamp(db, hash, lsn);
-        *depends_on = (*depends_on).max(lsn);
+        stamp(local, state, depends_on, db, hash, lsn);
     }
     lazyfree.discard(removed);
+}
+
+/// A key's newest write ends at `lsn`; in a transaction that is known when it ends.
+fn stamp(local: &mut Local, state: &mut ShardState, depends_on: &mut Lsn, db: usize, hash: Hash, lsn: Lsn) {
+    if local.gathered.is_open() {
+        local.gathered.key(db, hash);
+        return;
+    }
+    state.stamp(db, hash, lsn);
+    *depends_on = (*depends_on).max(lsn);
 }
 
 impl<'m, 'l> Key<'m, 'l> {
@@ -531,6 +637,23 @@ impl<'m, 'l> Key<'m, 'l> {
     /// The same key, borrowed for a shorter time.
     #[inline]
     pub fn again(&mut self) -> Key<'_, 'l> {
-        Key { shard: self.shard, hash: self.hash, key: self.key, db: self.db }
+        Key { shard: self.shard, hash: self.hash, key: self.key, db: self.db, written: self.written }
+    }
+
+    /// Tells who watches the key that it was changed.
+    pub fn tell(&mut self) {
+        self.shard.state().modified(self.db, self.hash, self.key);
+    }
+
+    /// Watches the key.
+    pub fn watch(&mut self, watch: &mut Watch) {
+        if let Some((name, flag)) = watch.add(self.db, self.hash, self.key) {
+            self.shard.state().watch(self.db, self.hash, &name, flag);
+        }
+    }
+
+    /// Ends the watch of the key that has this flag.
+    pub fn unwatch(&mut self, flag: &Arc<AtomicBool>) {
+        self.shard.state().unwatch(self.db, self.hash, flag);
     }
 }

@@ -52,6 +52,7 @@ pub mod stats;
 pub mod streamed;
 pub mod tick;
 pub mod title;
+pub mod tx;
 pub mod worker;
 
 /// Milliseconds since the epoch.

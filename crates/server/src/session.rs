@@ -1,5 +1,7 @@
 //! A connection as commands see it: its database, protocol, identity and the modes a client can set.
 
+use crate::command::gate;
+use crate::tx::{Transaction, Watch};
 use std::net::SocketAddr;
 
 /// Who is at the other end.
@@ -65,6 +67,12 @@ pub struct Session {
     pub replied_bytes: u64,
     /// Commands run.
     pub commands: u64,
+    /// Bits of `command::gate` that are closed for this client alone.
+    pub gates: u32,
+    /// Commands queued since MULTI.
+    pub multi: Option<Box<Transaction>>,
+    /// Keys watched.
+    pub watch: Option<Box<Watch>>,
 }
 
 impl Session {
@@ -89,6 +97,9 @@ impl Session {
             received_bytes: 0,
             replied_bytes: 0,
             commands: 0,
+            gates: 0,
+            multi: None,
+            watch: None,
         }
     }
 
@@ -102,6 +113,32 @@ impl Session {
         self.no_evict = false;
         self.reply_mode = ReplyMode::On;
         self.name = None;
+        self.discard();
+    }
+
+    /// Begins a transaction: commands are queued.
+    pub fn begin(&mut self) {
+        self.multi = Some(Box::default());
+        self.gates |= gate::IN_MULTI;
+    }
+
+    /// Takes the queue: commands are carried out again.
+    pub fn end(&mut self) -> Option<Box<Transaction>> {
+        self.gates &= !gate::IN_MULTI;
+        self.multi.take()
+    }
+
+    /// Forgets transaction and watches.
+    pub fn discard(&mut self) {
+        self.end();
+        self.watch = None;
+    }
+
+    /// A command could not be queued: EXEC will refuse the transaction, if there is one.
+    pub fn spoil(&mut self) {
+        if let Some(multi) = &mut self.multi {
+            multi.spoil();
+        }
     }
 
     /// What kind of client it is, as filters and limits name it.

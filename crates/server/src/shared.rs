@@ -8,6 +8,7 @@ use crate::mail::{Mailbox, Message};
 use crate::rates::Rates;
 use crate::slowlog::Slowlog;
 use crate::stats::WorkerStats;
+use crate::tx::Watching;
 use gimmal_log::Log;
 use gimmal_store::{Gauge, Keyspace};
 use std::collections::BTreeMap;
@@ -44,6 +45,8 @@ pub struct Shared {
     pub client_bytes: Gauge,
     /// For how long memory has been over its limit.
     pub exceeding: Exceeding,
+    /// How much is watched.
+    pub watching: Arc<Watching>,
     /// What happens per second, and the peak of memory.
     pub rates: Rates,
     /// Switches of DEBUG.

@@ -198,6 +198,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         lazyfree: Arc::new(Lazyfree::default()),
         client_bytes: Gauge::new(workers),
         exceeding: Exceeding::default(),
+        watching: Arc::default(),
         rates: Rates::default(),
         debug: DebugSwitches::default(),
         spin_on_locks: workers < cores,

@@ -16,6 +16,7 @@ use crate::serve::Scratch;
 use crate::session::Peer;
 use crate::shared::{Settings, Shared};
 use crate::stats::WorkerStats;
+use crate::tx::Gathered;
 use crate::{accept, evict, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
 use gimmal_log::record::Record;
@@ -114,6 +115,8 @@ pub struct Local {
     pub events: Events,
     /// The gate is closed for the command that runs: its locks cannot fail.
     pub exclusive: bool,
+    /// What the commands of the transaction that runs have changed.
+    pub gathered: Gathered,
     /// The connection whose command runs.
     pub conn: ConnId,
     /// Random numbers.
@@ -158,6 +161,7 @@ impl<E: Engine> Worker<E> {
             tracks_cpu: false,
             events: Events::default(),
             exclusive: false,
+            gathered: Gathered::default(),
             conn: ConnId { index: 0, generation: 0 },
             random: Random::seeded(),
             appender: shared.log.appender(id),
@@ -572,12 +576,36 @@ impl Local {
         })
     }
 
-    /// Appends what `write` puts into a record of database `db`.
+    /// Appends what `write` puts into a record of database `db`. In a transaction it joins the one record of all commands,
+    /// and the answer is 0: the position is known when the transaction ends.
     pub fn append_with(&mut self, db: usize, write: impl FnOnce(&mut Record, u32)) -> Lsn {
-        self.record.clear();
+        let gathers = self.gathered.is_open();
+        if !gathers {
+            self.record.clear();
+        }
         write(&mut self.record, u32::try_from(db).expect("there are fewer than 2^32 databases"));
+        if gathers {
+            return 0;
+        }
         self.record.finish();
         self.appender.append_record(&self.record)
+    }
+
+    /// From here on all effects are one record.
+    pub fn begin_transaction(&mut self) {
+        self.gathered.open();
+        self.record.clear();
+        self.record.transaction();
+    }
+
+    /// Appends the record of all effects; the position behind it, if there were any.
+    pub fn end_transaction(&mut self) -> Option<Lsn> {
+        self.gathered.close();
+        if self.record.commands() == 0 {
+            return None;
+        }
+        self.record.finish();
+        Some(self.appender.append_record(&self.record))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::arguments::{integer, one_of, word};
 use crate::command::{Command, acl, flag::*};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::tx;
 
 /// The family's table.
 pub static COMMANDS: &[Command] = &[
@@ -109,6 +110,7 @@ fn flushall(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 fn flush(exec: &mut Exec<'_>, databases: std::ops::Range<usize>, effect: &[u8]) -> Outcome {
     let closed = exec.exclusive()?;
+    tx::tell_watchers(exec, |db| databases.contains(&db).then_some(db));
     let mut removed = 0;
     for db in databases {
         let detached = exec.shared.keyspace.detach_database(exec.batch(), db);
@@ -128,6 +130,12 @@ fn swapdb(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let second = args.int(2).map_err(|_| "ERR invalid second DB index")?;
     let (a, b) = (database(exec, first)?, database(exec, second)?);
     let closed = exec.exclusive()?;
+    tx::tell_watchers(exec, |db| match db {
+        _ if a == b => None,
+        db if db == a => Some(b),
+        db if db == b => Some(a),
+        _ => None,
+    });
     exec.shared.keyspace.swap_databases(exec.batch(), a, b);
     exec.effect_exclusive(&[b"SWAPDB", args.at(1), args.at(2)]);
     drop(closed);

@@ -17,6 +17,7 @@ pub mod scripting;
 pub mod server;
 pub mod slowlog;
 pub mod string;
+pub mod transaction;
 
 use crate::command::Table;
 
@@ -39,5 +40,6 @@ pub fn table() -> Table {
         server::COMMANDS,
         acl::COMMANDS,
         scripting::COMMANDS,
+        transaction::COMMANDS,
     ])
 }

@@ -1,6 +1,6 @@
 //! CLIENT KILL, in its old form (an address) and its new one (filters).
 
-use super::class;
+use super::{NOT_IN_TRANSACTION, class};
 use crate::args::Args;
 use crate::dispatch::{SYNTAX, echoed};
 use crate::exec::{Exec, Outcome, ReplyError, Stop};
@@ -14,6 +14,9 @@ pub fn kill(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         true => ClientFilter { address: Some(text(args, 2)), ..ClientFilter::default() },
         false => parse(args, exec.session.id)?,
     };
+    if exec.in_transaction() {
+        return Err(NOT_IN_TRANSACTION.into());
+    }
     Gather::ask(Question::Kill(filter, old_form), exec);
     Err(Stop::Wait)
 }

@@ -65,8 +65,8 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
     let (library, version) = session.library.as_deref().map_or(("", ""), |both| (&both.0, &both.1));
     // Ids, numbers and words only: nothing a client chose contains a blank.
     format!(
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi=-1 watch=0 \
-         qbuf={} qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events=r \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} watch={} \
+         qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events=r \
          cmd={} user=default redir=-1 resp={} lib-name={library} lib-ver={version} tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
         session.address(),
@@ -77,15 +77,18 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
         seconds_since(session.active_ms),
         flags(session, &buffers),
         session.db,
+        session.multi.as_ref().map_or(-1, |multi| i64::try_from(multi.len()).unwrap_or(i64::MAX)),
+        session.watch.as_ref().map_or(0, |watch| watch.len()),
         buffers.query,
         buffers.query_free,
         buffers.arguments,
+        session.multi.as_ref().map_or(0, |multi| multi.size()),
         buffers.reply_room,
         buffers.reply_room,
         buffers.replies,
         buffers.held_batches,
         buffers.held,
-        buffers.total() + size_of::<Connection>(),
+        buffers.total() + session.multi.as_ref().map_or(0, |multi| multi.size()) + size_of::<Connection>(),
         command.map_or("NULL", |entry| &entry.full_name),
         if session.resp3 { 3 } else { 2 },
         session.received_bytes,
@@ -97,7 +100,9 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
 /// A letter for each state that is not the usual one, or `N`.
 fn flags(session: &Session, buffers: &Buffers) -> String {
     let letters = [
+        (session.multi.is_some(), 'x'),
         (buffers.blocked, 'b'),
+        (session.watch.as_ref().is_some_and(|watch| watch.is_dirty()), 'd'),
         (buffers.finishing || session.close_after_reply, 'c'),
         (session.peer == Peer::Unix, 'U'),
         (session.no_evict, 'e'),

@@ -1,6 +1,6 @@
 //! CLIENT LIST and CLIENT INFO.
 
-use super::{Buffers, class, line};
+use super::{Buffers, NOT_IN_TRANSACTION, class, line};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, Stop};
@@ -19,6 +19,9 @@ pub fn info(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
 
 pub fn list(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let filter = parse(args)?;
+    if exec.in_transaction() {
+        return Err(NOT_IN_TRANSACTION.into());
+    }
     Gather::ask(Question::List(filter), exec);
     Err(Stop::Wait)
 }

@@ -15,10 +15,13 @@ use crate::args::Args;
 use crate::arguments::{integer, one_of, string, word};
 use crate::command::{Command, acl, flag::*};
 use crate::commands::help::help as help_lines;
-use crate::exec::{Exec, Outcome};
+use crate::exec::{Exec, Outcome, ReplyError};
 use crate::gather::{Gather, Question};
 use crate::worker::State;
 use std::sync::Arc;
+
+/// A transaction is not interrupted, and so cannot wait for what the other workers answer.
+const NOT_IN_TRANSACTION: ReplyError = crate::tx::NEEDS_TO_WAIT;
 
 /// The family's table.
 pub static COMMANDS: &[Command] = &[Command {

@@ -46,7 +46,9 @@ impl Continuation for Populate {
         let slice = Duration::from_micros(SLICE_US);
         while self.next < self.count {
             // The log takes no more for now: wait a pass.
-            if started.elapsed() > slice || exec.local.log_active && !exec.shared.log.has_room() {
+            if started.elapsed() > slice
+                || exec.local.log_active && !exec.in_transaction() && !exec.shared.log.has_room()
+            {
                 return Ok(false);
             }
             for _ in 0..KEYS {

@@ -59,14 +59,11 @@ pub fn clients(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("maxclients", exec.local.config.maxclients());
     text.zeros(&["client_recent_max_input_buffer", "client_recent_max_output_buffer"]);
     text.field("blocked_clients", exec.shared.sum(|s| s.blocked.value()));
-    text.zeros(&[
-        "tracking_clients",
-        "pubsub_clients",
-        "watching_clients",
-        "clients_in_timeout_table",
-        "total_blocking_keys",
-        "total_blocking_keys_on_nokey",
-    ]);
+    text.zeros(&["tracking_clients", "pubsub_clients"]);
+    text.field("watching_clients", exec.shared.watching.clients());
+    text.field("clients_in_timeout_table", 0);
+    text.field("total_watched_keys", exec.shared.watching.keys());
+    text.zeros(&["total_blocking_keys", "total_blocking_keys_on_nokey"]);
 }
 
 pub fn cpu(_: &mut Exec<'_>, text: &mut Text) {
