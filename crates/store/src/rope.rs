@@ -97,6 +97,14 @@ impl Rope {
         }
     }
 
+    /// The bytes if they lie in one piece, to change; copied first if they are shared.
+    pub fn single_mut(&mut self) -> Option<&mut [u8]> {
+        if self.0.extents.len() > 1 {
+            return None;
+        }
+        Some(Arc::make_mut(&mut self.0).extents.first_mut().map_or(&mut [], |only| Arc::make_mut(only).as_mut_slice()))
+    }
+
     /// Adds `bytes` at the end.
     pub fn append(&mut self, bytes: &[u8]) {
         Arc::make_mut(&mut self.0).append(bytes.len(), |at, room| room.extend_from_slice(&bytes[at]));
@@ -355,6 +363,16 @@ mod tests {
         assert_eq!((rope.byte(3), snapshot.byte(3), rope.byte(EXTENT + 9)), (Some(b'x'), Some(93), None));
         let joined: Vec<u8> = snapshot.pieces(EXTENT - 2, EXTENT + 2).flatten().copied().collect();
         assert_eq!(joined, &pattern(EXTENT + 9)[EXTENT - 2..EXTENT + 2]);
+    }
+
+    #[test]
+    fn bytes_in_one_piece_are_changed_without_those_of_a_clone() {
+        let mut rope = Rope::from_slice(&pattern(5000));
+        let snapshot = rope.clone();
+        rope.single_mut().expect("one extent")[4999] = b'x';
+        assert_eq!((rope.byte(4999), snapshot.byte(4999)), (Some(b'x'), Some(pattern(5000)[4999])));
+        assert!(Rope::default().single_mut().expect("no extent").is_empty());
+        assert!(Rope::from_slice(&pattern(EXTENT + 1)).single_mut().is_none());
     }
 
     #[test]

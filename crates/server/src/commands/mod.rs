@@ -9,6 +9,7 @@ pub mod connection;
 pub mod debug;
 pub mod generic;
 pub mod help;
+pub mod hyperloglog;
 pub mod info;
 pub mod keyspace;
 pub mod latency;
@@ -26,6 +27,7 @@ pub fn table() -> Table {
     Table::new(&[
         string::COMMANDS,
         bitmap::COMMANDS,
+        hyperloglog::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,

@@ -147,6 +147,33 @@ impl<'a> EntryMut<'a> {
         len
     }
 
+    /// Gives the key another string, which counts as changed in part: in place if it is as long as the one before.
+    pub fn set_bytes(&mut self, bytes: &[u8]) {
+        // SAFETY: `self` is borrowed uniquely, and the reference ends within this block.
+        if let Some(inline) = unsafe { self.at.entry.inline_mut() }.filter(|inline| inline.len() == bytes.len()) {
+            inline.copy_from_slice(bytes);
+            return self.at.entry.set_modified();
+        }
+        self.rewrite(|content| (content.body, content.modified) = (Body::new(NewValue::Bytes(bytes)), true));
+    }
+
+    /// Lets `edit` change the bytes of a string that lies in one piece; `None` if it does not, or is an integer.
+    pub fn edit_bytes<R>(&mut self, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        // SAFETY: `self` is borrowed uniquely, and the reference ends within this block.
+        if let Some(inline) = unsafe { self.at.entry.inline_mut() } {
+            let done = edit(inline);
+            self.at.entry.set_modified();
+            return Some(done);
+        }
+        match self.string() {
+            StringRef::Rope(rope) if rope.as_single().is_some() => {}
+            _ => return None,
+        }
+        let mut done = None;
+        self.edit_rope(|rope| done = rope.single_mut().map(edit));
+        done
+    }
+
     /// The string that is edited.
     ///
     /// # Panics

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::*;
 use crate::Rope;
 use crate::entry::{StringRef, ValueRef};
+use crate::rope::EXTENT;
 
 /// SplitMix64: a seeded sequence for tests.
 struct Random(u64);
@@ -164,7 +165,7 @@ impl Driver {
         };
         let model = self.model.get_mut(key).expect("the table has it");
         let (piece, int) = value_of(random);
-        match random.below(6) {
+        match random.below(8) {
             0 => {
                 assert_eq!(entry.append(&piece), model.value.len() + piece.len());
                 model.value.extend_from_slice(&piece);
@@ -192,6 +193,17 @@ impl Driver {
                 let new = int.map_or(NewValue::Bytes(&piece), NewValue::Int);
                 drop(entry.replace(new));
                 (model.value, model.int) = (piece, int.is_some());
+            }
+            5 => {
+                entry.set_bytes(&piece);
+                (model.value, model.int) = (piece, false);
+            }
+            6 => {
+                let in_one_piece = entry.edit_bytes(|bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0x55));
+                assert_eq!(in_one_piece.is_some(), !model.int && model.value.len() <= EXTENT);
+                if in_one_piece.is_some() {
+                    model.value.iter_mut().for_each(|byte| *byte ^= 0x55);
+                }
             }
             _ => {
                 entry.set_expire(Some(77));

@@ -136,9 +136,17 @@ impl Step {
         match self.overflow {
             _ if (min..=max).contains(&wanted) => Some(wanted),
             Overflow::Wrap => Some(self.field.number(u128::from_be_bytes(wanted.to_be_bytes()))),
+            Overflow::Saturate if self.is_taken_for_large(max) => Some(max),
             Overflow::Saturate => Some(wanted.clamp(min, max)),
             Overflow::Fail => None,
         }
+    }
+
+    /// Redis's distance from the number to the largest one is itself a 64-bit number: for those that are so small that it
+    /// overflows, SET saturates at the wrong end. The stored bits are part of the protocol, so they are the same here.
+    fn is_taken_for_large(&self, max: i128) -> bool {
+        let signed = self.field.signed && self.field.bits < 64;
+        matches!(self.action, Action::Set(n) if signed && max - i128::from(n) > i128::from(i64::MAX))
     }
 }
 
@@ -330,6 +338,9 @@ mod tests {
             assert_eq!(step(signed, bits, action, Overflow::Saturate).result(old), Some(cut));
             assert_eq!(step(signed, bits, action, Overflow::Fail).result(old), None);
         }
+        let smallest = Action::Set(i64::MIN);
+        assert_eq!(step(true, 8, smallest, Overflow::Saturate).result(0), Some(127), "as in Redis");
+        assert_eq!(step(true, 8, Action::Set(i64::MIN + 128), Overflow::Saturate).result(0), Some(-128));
         assert_eq!(step(true, 64, Action::Set(-5), Overflow::Fail).result(7), Some(-5));
     }
 }

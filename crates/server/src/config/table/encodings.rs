@@ -14,7 +14,7 @@ pub const DIRECTIVES: &[Directive] = &[
     bytes("set-max-listpack-value", 64, bound::SIZE, "Longest member of a compact set.").not_yet(),
     number("zset-max-listpack-entries", 128, bound::LONG, "Members of a sorted set kept compact.").alias(&["zset-max-ziplist-entries"]).not_yet(),
     bytes("zset-max-listpack-value", 64, bound::SIZE, "Longest member of a compact sorted set.").alias(&["zset-max-ziplist-value"]).not_yet(),
-    bytes("hll-sparse-max-bytes", 3000, bound::SIZE, "Size up to which a HyperLogLog stays sparse.").not_yet(),
+    bytes("hll-sparse-max-bytes", 3000, bound::SIZE, "Size up to which a HyperLogLog stays sparse."),
     bytes("stream-node-max-bytes", 4096, bound::SIZE, "Size of a stream node; 0 for no limit.").not_yet(),
     number("stream-node-max-entries", 100, bound::LONG, "Entries of a stream node; 0 for no limit.").not_yet(),
 ];
