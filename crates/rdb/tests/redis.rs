@@ -138,7 +138,7 @@ fn payloads_of_every_encoding_go_there_and_back() {
 /// A list that we wrote is as good as any to Redis: its nodes are cut, joined and changed.
 fn changed_list(redis: &mut Redis) {
     for command in
-        ["LSET copy 1 short", "LINSERT copy BEFORE short a", "LPOP copy 2", "RPUSH copy z", "LTRIM copy 0 100"]
+        ["LSET copy 1 short", "LINSERT copy BEFORE short a", "LPOP copy 2", "LTRIM copy 0 100", "RPUSH copy z"]
     {
         redis.say(command);
     }
