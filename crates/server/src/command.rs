@@ -172,6 +172,10 @@ pub mod gate {
     pub const MEMORY: u32 = 1 << 5;
     /// The client is in MULTI: its commands are queued.
     pub const IN_MULTI: u32 = 1 << 8;
+    /// The client has subscriptions and speaks RESP2.
+    pub const SUBSCRIBED: u32 = 1 << 9;
+    /// The client is a monitor.
+    pub const MONITORING: u32 = 1 << 10;
     /// Those that make a command wait instead of refusing it.
     pub const WAITING: u32 = PAUSED_WRITES | PAUSED_ALL | LOG_FULL;
 }
@@ -455,6 +459,10 @@ impl Entry {
     }
 }
 
+/// What a subscriber may send in RESP2.
+const IN_SUBSCRIBED_MODE: [&str; 9] =
+    ["ping", "subscribe", "ssubscribe", "psubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "quit", "reset"];
+
 fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) -> Entry {
     let id = *ids;
     *ids += 1;
@@ -471,6 +479,12 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
     // These three are carried out at once; EXEC asks on behalf of what is queued.
     if container.is_some() || !matches!(command.name, "discard" | "quit" | "reset") {
         gates |= gate::IN_MULTI;
+    }
+    if container.is_some() || !IN_SUBSCRIBED_MODE.contains(&command.name) {
+        gates |= gate::SUBSCRIBED;
+    }
+    if command.flags & (flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) != 0 {
+        gates |= gate::MONITORING;
     }
     if command.flags & flag::NO_AUTH == 0 {
         gates |= gate::NEEDS_AUTH;

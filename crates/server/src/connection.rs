@@ -33,6 +33,8 @@ pub struct Connection {
     pub held_bytes: usize,
     /// What of it is counted as memory in use.
     pub counted_bytes: usize,
+    /// Messages that came while a long reply was being written, and the LSN they depend on; rare, so boxed.
+    pub late: Option<Box<(Lsn, Output)>>,
     /// Bytes given to the engine and not yet confirmed; 0 if no send is in flight.
     pub sending: usize,
     /// What the connection is doing.
@@ -114,6 +116,7 @@ impl Connection {
             held: VecDeque::new(),
             held_bytes: 0,
             counted_bytes: 0,
+            late: None,
             sending: 0,
             state: State::Open,
             aside: None,
@@ -176,6 +179,7 @@ impl Connection {
             && !self.marks.paused
             && !self.marks.ended
             && self.building.is_none()
+            && !self.session.is_listener()
             && self.query_bytes() == 0
     }
 }

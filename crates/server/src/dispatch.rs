@@ -161,8 +161,19 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
     if active & gate::IN_MULTI != 0 && entry.command.flags & flag::NO_MULTI != 0 {
         return Err("ERR Command not allowed inside a transaction".into());
     }
+    if active & gate::SUBSCRIBED != 0 {
+        let name = &entry.full_name;
+        return Err(format!(
+            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+             context"
+        )
+        .into());
+    }
     if active & gate::LOADING != 0 {
         return Err("LOADING Gimmal is loading the dataset in memory".into());
+    }
+    if active & gate::MONITORING != 0 {
+        return Err("ERR Replica can't interact with the keyspace".into());
     }
     // CLIENT UNPAUSE must get through a pause of everything, or nobody could end it early.
     let ends_pause = entry.full_name == "client|unpause" || args.is(0, "reset");

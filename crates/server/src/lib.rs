@@ -41,6 +41,7 @@ pub mod mail;
 pub mod notify;
 #[allow(unsafe_code)]
 pub mod os;
+pub mod pubsub;
 pub mod rates;
 pub mod reply;
 pub mod serve;

@@ -6,12 +6,13 @@
 
 use crate::connection::Connection;
 use crate::gather::Gather;
+use crate::pubsub::Publication;
 use crate::session::Peer;
 use crossbeam_queue::SegQueue;
 use gimmal_io::{Socket, Waker};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 /// What one worker tells another.
 pub enum Message {
@@ -31,6 +32,10 @@ pub enum Message {
 #[derive(Default)]
 pub struct Mailbox {
     messages: SegQueue<Message>,
+    /// Apart from the messages, because a worker empties it between two commands.
+    publications: SegQueue<Arc<Publication>>,
+    /// Bytes of these.
+    publication_bytes: AtomicUsize,
     asleep: AtomicBool,
     waker: OnceLock<Waker>,
 }
@@ -51,6 +56,30 @@ impl Mailbox {
         }
     }
 
+    /// Leaves a publication. The worker is not woken: the publisher may hold a lock, and does that later.
+    pub fn publish(&self, publication: Arc<Publication>) {
+        self.publication_bytes.fetch_add(publication.len(), SeqCst);
+        self.publications.push(publication);
+    }
+
+    /// The next publication; only the owner takes.
+    pub fn take_publication(&self) -> Option<Arc<Publication>> {
+        let publication = self.publications.pop()?;
+        self.publication_bytes.fetch_sub(publication.len(), SeqCst);
+        Some(publication)
+    }
+
+    /// Whether there is a publication.
+    #[inline]
+    pub fn has_publications(&self) -> bool {
+        !self.publications.is_empty()
+    }
+
+    /// Bytes of the publications.
+    pub fn backlog(&self) -> usize {
+        self.publication_bytes.load(SeqCst)
+    }
+
     /// The next message; only the owner takes.
     pub fn take(&self) -> Option<Message> {
         self.messages.pop()
@@ -59,7 +88,7 @@ impl Mailbox {
     /// The owner will sleep. False if there is mail, so that it must not.
     pub fn may_sleep(&self) -> bool {
         self.asleep.store(true, SeqCst);
-        if self.messages.is_empty() {
+        if self.messages.is_empty() && self.publications.is_empty() {
             return true;
         }
         self.awake();

@@ -1,12 +1,15 @@
 //! Keyspace events: what happened to a key, published to `__keyspace@db__:key` and `__keyevent@db__:event`.
 //!
-//! A handler calls [`Exec::notify`] *under the key's lock, after the effect was recorded*: then all workers' events of one
-//! key are published in the order of its changes, and an event carries the LSN of the write that it tells of. With no
-//! class configured this is one predictable branch. The alternative, a queue that is published when the command has
+//! A handler calls [`Exec::notify`] *under the key's lock*: then all workers' events of one key are published in the order of
+//! its changes (`pubsub`). They are settled with the command's LSN when it has ended. With no class configured this is one
+//! predictable branch. The alternative, a queue that is published when the command has
 //! ended, was dropped: the lock is released by then, and another worker's event of the same key could overtake.
 
 use crate::config::Events;
 use crate::exec::Exec;
+use crate::pubsub::{Kind, Payload};
+use crate::shared::Shared;
+use crate::worker::Local;
 
 /// Commands of any type: `del`, `expire`, `rename_from`, … (`g`).
 pub const GENERIC: Events = Events::of(b'g');
@@ -32,7 +35,7 @@ pub const KEY_MISS: Events = Events::of(b'm');
 pub const NEW: Events = Events::of(b'n');
 
 impl Exec<'_> {
-    /// Tells of a change of a key of the session's database; called under the key's lock, after its effect.
+    /// Tells of a change of a key of the session's database; called under the key's lock.
     #[inline]
     pub fn notify(&mut self, class: Events, event: &'static str, key: &[u8]) {
         if self.local.events.intersects(class) {
@@ -43,7 +46,28 @@ impl Exec<'_> {
     /// As [`Exec::notify`], for a key of database `db`.
     pub fn notify_in(&mut self, db: usize, class: Events, event: &'static str, key: &[u8]) {
         if self.local.events.intersects(class) {
-            crate::verbose!("Event {event} of {} in {db}", String::from_utf8_lossy(key));
+            self.local.notify(self.shared, db, event, key);
+        }
+    }
+}
+
+impl Local {
+    /// Publishes an event: to those who listen to the key, then to those who listen to the event.
+    #[cold]
+    pub fn notify(&mut self, shared: &Shared, db: usize, event: &str, key: &[u8]) {
+        if !shared.pubsub.has_listeners(Kind::Channel) {
+            return;
+        }
+        let mut channel = Vec::with_capacity(32 + key.len());
+        if self.events.intersects(Events::KEYSPACE) {
+            channel.extend_from_slice(format!("__keyspace@{db}__:").as_bytes());
+            channel.extend_from_slice(key);
+            self.publish(shared, Kind::Channel, &channel, Payload::Bytes(event.as_bytes()));
+        }
+        if self.events.intersects(Events::KEYEVENT) {
+            channel.clear();
+            channel.extend_from_slice(format!("__keyevent@{db}__:{event}").as_bytes());
+            self.publish(shared, Kind::Channel, &channel, Payload::Bytes(key));
         }
     }
 }

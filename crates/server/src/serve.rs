@@ -7,10 +7,10 @@
 
 use crate::args::{Args, Detached};
 use crate::command::{Entry, gate};
-use crate::config::ClientClass;
 use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::dispatch;
 use crate::exec::{Continuation, Exec, Outcome, Stop};
+use crate::pubsub::{Current, class_of};
 use crate::reply::Reply;
 use crate::session::ReplyMode;
 use crate::worker::{Action, State};
@@ -317,6 +317,7 @@ impl State {
         self.local.conn = id;
         let silent = c.session.reply_mode != ReplyMode::On;
         let mut nowhere = Output::default();
+        self.local.pushed &= !silent;
         let output = if silent { &mut nowhere } else { &mut c.output };
         if output.head_capacity() == 0 && !silent {
             *output = self.spare.pop().unwrap_or_default();
@@ -333,8 +334,8 @@ impl State {
         };
         let outcome = dispatch::run(&mut exec, entry, args);
         *depends_on = (*depends_on).max(exec.depends_on);
-        if silent && c.session.reply_mode == ReplyMode::On {
-            // The command switched replies on again: its own is the first.
+        if silent && (c.session.reply_mode == ReplyMode::On || self.local.pushed) {
+            // The command switched replies on again: its own is the first. Or it is none, but pushes.
             c.output.append(nowhere);
         }
         // `stopped` looks at the mode before it writes an error.
@@ -344,7 +345,27 @@ impl State {
         if c.session.close_after_reply && c.state == Doing::Open {
             c.state = Doing::Finishing;
         }
+        if self.local.pubsub.published {
+            self.published(id, c, depends_on, matches!(outcome, Err(Stop::Continue(_))));
+        }
         outcome
+    }
+
+    /// A command published: its messages depend on what its connection is still to be told, and those to its own worker
+    /// come behind its reply and before the next one.
+    #[cold]
+    fn published(&mut self, id: ConnId, connection: &mut Connection, depends_on: &mut Lsn, is_writing: bool) {
+        let earlier = connection.held.back().map_or(0, |(lsn, _)| *lsn);
+        self.local.settle(&self.shared, earlier.max(*depends_on));
+        self.deliver(Some(Current { id, connection, depends_on, is_writing }));
+    }
+
+    /// Hands out what other workers have published.
+    #[inline]
+    pub fn look_for_publications(&mut self) {
+        if !self.local.pubsub.is_done() || self.shared.mail[self.local.id].has_publications() {
+            self.deliver(None);
+        }
     }
 
     /// Moves CLIENT REPLY SKIP on: the command after the one that asked is silent, then all is as before.
@@ -435,6 +456,9 @@ impl State {
         *depends_on = exec.depends_on;
         // Not the next command's time.
         self.local.lap_ns();
+        if self.local.pubsub.published {
+            self.published(id, c, depends_on, !matches!(done, Ok(true)));
+        }
         match done {
             Ok(true) => self.quiet(c, &Ok(())),
             Ok(false) | Err(Stop::Park) => self.stopped(id, c, Stop::Continue(continuation), &Args::new(&[], &[], &[])),
@@ -477,6 +501,12 @@ impl State {
     /// Holds back the replies of a batch that shows writes which are not released yet, and all after them.
     #[inline]
     fn hold(&mut self, id: ConnId, c: &mut Connection, depends_on: Lsn) {
+        let depends_on = match &c.late {
+            Some(_) if !matches!(c.aside.as_deref(), Some(Aside::Continuation(..))) => {
+                depends_on.max(State::say_late(c))
+            }
+            _ => depends_on,
+        };
         // While any reply is held all later ones are, also once the log has been switched off.
         if c.held.is_empty() && (!self.local.log_active || depends_on <= self.local.released) {
             return;
@@ -495,7 +525,7 @@ impl State {
     }
 
     /// Lists a connection, once, among those that [`State::release_held`] looks at.
-    fn wait_for_release(&mut self, id: ConnId, c: &mut Connection) {
+    pub fn wait_for_release(&mut self, id: ConnId, c: &mut Connection) {
         if !c.marks.holding {
             c.marks.holding = true;
             self.holding.push(id);
@@ -555,7 +585,7 @@ impl State {
 
     /// After commands ran: note what is to be sent, stop reading from a client that does not read, enforce limits.
     #[inline]
-    fn after_commands(&mut self, id: ConnId, c: &mut Connection) {
+    pub fn after_commands(&mut self, id: ConnId, c: &mut Connection) {
         if !c.output.is_empty() && !c.marks.dirty {
             c.marks.dirty = true;
             self.dirty.push(id);
@@ -604,10 +634,14 @@ impl State {
         if matches!(c.state, Doing::Closing) {
             return;
         }
-        let limit = self.local.config.client_output_buffer_limit(ClientClass::Normal);
-        let bytes = c.output_bytes() as u64;
+        let limit = self.local.config.client_output_buffer_limit(class_of(&c.session));
         let now = self.local.now_ms;
-        let soft = limit.soft > 0 && (bytes > limit.soft || c.output_bytes() > self.output_pause(c));
+        // Nobody but others' publishing bounds what waits for a subscriber: held messages count, and it is not paused.
+        let (bytes, paused) = match c.session.subscriptions.is_some() {
+            true => (c.pending_bytes() as u64, false),
+            false => (c.output_bytes() as u64, c.output_bytes() > self.output_pause(c)),
+        };
+        let soft = limit.soft > 0 && (bytes > limit.soft || paused);
         if !soft {
             c.since_ms = 0;
         } else if c.since_ms == 0 {
@@ -634,6 +668,9 @@ impl State {
     }
 
     fn begin_close(&mut self, id: ConnId, c: &mut Connection) {
+        if c.session.is_listener() {
+            self.local.stop_listening(&self.shared, &mut c.session, id);
+        }
         c.state = Doing::Closing;
         c.aside = None;
         self.actions.push(Action::Close(id));
@@ -647,6 +684,9 @@ impl State {
                 self.begin_close(id, c);
             }
         } else {
+            if c.session.is_listener() {
+                self.local.stop_listening(&self.shared, &mut c.session, id);
+            }
             c.state = Doing::Lingering;
             c.since_ms = self.local.now_ms;
             self.actions.push(Action::Shutdown(id));
@@ -691,7 +731,7 @@ impl State {
         c.sending = 0;
         match result {
             Ok(()) => {
-                if c.output_bytes() as u64 <= self.local.config.client_output_buffer_limit(ClientClass::Normal).soft {
+                if c.output_bytes() as u64 <= self.local.config.client_output_buffer_limit(class_of(&c.session)).soft {
                     c.since_ms = 0;
                 }
                 let waiting = c.query.len() > c.query_at || c.state == Doing::Aside;

@@ -1,6 +1,7 @@
 //! A connection as commands see it: its database, protocol, identity and the modes a client can set.
 
 use crate::command::gate;
+use crate::pubsub::Subscriptions;
 use crate::tx::{Transaction, Watch};
 use std::net::SocketAddr;
 
@@ -73,6 +74,12 @@ pub struct Session {
     pub multi: Option<Box<Transaction>>,
     /// Keys watched.
     pub watch: Option<Box<Watch>>,
+    /// What it listens to, if to anything.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// It is shown the commands of all clients.
+    pub monitors: bool,
+    /// The command that is set aside was shown to monitors.
+    pub shown: bool,
 }
 
 impl Session {
@@ -100,6 +107,9 @@ impl Session {
             gates: 0,
             multi: None,
             watch: None,
+            subscriptions: None,
+            monitors: false,
+            shown: false,
         }
     }
 
@@ -143,7 +153,20 @@ impl Session {
 
     /// What kind of client it is, as filters and limits name it.
     pub fn class(&self) -> &'static str {
-        "normal"
+        if self.subscriptions.is_some() { "pubsub" } else { "normal" }
+    }
+
+    /// Messages may come to it at any time.
+    pub fn is_listener(&self) -> bool {
+        self.subscriptions.is_some() || self.monitors
+    }
+
+    /// Closes the gate that a subscriber's protocol wants closed: in RESP2 a reply cannot be told from a message.
+    pub fn restrict(&mut self) {
+        self.gates &= !gate::SUBSCRIBED;
+        if self.subscriptions.is_some() && !self.resp3 {
+            self.gates |= gate::SUBSCRIBED;
+        }
     }
 
     /// The user it is authenticated as.

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::evict::Exceeding;
 use crate::lazyfree::Lazyfree;
 use crate::mail::{Mailbox, Message};
+use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::slowlog::Slowlog;
 use crate::stats::WorkerStats;
@@ -27,6 +28,8 @@ pub struct Shared {
     pub settings: Settings,
     /// A box for each worker.
     pub mail: Box<[Mailbox]>,
+    /// Who listens to which channel.
+    pub pubsub: PubSub,
     /// Each worker's counters.
     pub stats: Box<[Arc<WorkerStats>]>,
     /// Who this server is.

@@ -6,6 +6,7 @@ use crate::evict::Exceeding;
 use crate::lazyfree::Lazyfree;
 use crate::logging::{self, Level};
 use crate::mail::Mailbox;
+use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::session::Peer;
 use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
@@ -187,6 +188,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         keyspace,
         log,
         commands,
+        pubsub: PubSub::new(workers),
         mail: (0..workers).map(|_| Mailbox::default()).collect(),
         stats: (0..workers).map(|_| Arc::new(WorkerStats::new(commands.ids()))).collect(),
         identity: identity(&config, engine)?,

@@ -93,6 +93,8 @@ pub struct WorkerStats {
     pub expire_ns: Counter,
     /// Connections whose command waits for the end of a pause or for room in the log, at the end of the last pass.
     pub blocked: Counter,
+    /// Connections with subscriptions.
+    pub pubsub_clients: Counter,
     /// Engine counters, copied at each tick.
     pub engine: [Counter; ENGINE_COUNTERS.len()],
     commands_by_id: Box<[CommandStats]>,
@@ -163,6 +165,7 @@ impl WorkerStats {
             command_cpu_max_us: Counter::default(),
             expire_ns: Counter::default(),
             blocked: Counter::default(),
+            pubsub_clients: Counter::default(),
             engine: Default::default(),
             commands_by_id: (0..commands).map(|_| CommandStats::default()).collect(),
         }

@@ -129,10 +129,10 @@ fn time_limits(state: &mut State) {
             Doing::Open if has_password && !c.session.authenticated => {
                 now - c.session.stranger_since_ms > AUTHENTICATE_MS
             }
-            Doing::Open => timeout_ms > 0 && idle_ms > timeout_ms && c.sending == 0,
+            Doing::Open => timeout_ms > 0 && idle_ms > timeout_ms && c.sending == 0 && !c.session.is_listener(),
             _ => false,
         };
-        let limits = c.marks.paused;
+        let limits = c.marks.paused || c.since_ms != 0 && c.session.is_listener();
         if over {
             state.close(id);
         } else if limits && let Some(mut c) = state.connections.lift(id) {

@@ -31,8 +31,19 @@ const TOO_MANY_WATCHES: ReplyError = error("ERR the watched keys are larger than
 pub const NEEDS_TO_WAIT: ReplyError = error("ERR this command asks other threads and cannot run in a transaction");
 
 /// Commands that lock nothing, so that a transaction may have them without closing the gate.
-const KEYLESS: &[&str] =
-    &["client|getname", "client|id", "client|reply", "client|setname", "echo", "ping", "select", "time", "unwatch"];
+const KEYLESS: &[&str] = &[
+    "client|getname",
+    "client|id",
+    "client|reply",
+    "client|setname",
+    "echo",
+    "ping",
+    "publish",
+    "select",
+    "spublish",
+    "time",
+    "unwatch",
+];
 
 /// Memory of a queued or watched item beside its bytes, about.
 const OVERHEAD: usize = 64;

@@ -12,6 +12,8 @@ use crate::config::{ClientClass, Config, Events};
 use crate::connection::{Connection, Connections, State as Doing};
 use crate::evict::Evictor;
 use crate::mail::Message;
+use crate::notify;
+use crate::pubsub::{Receiver, Subscribers};
 use crate::serve::Scratch;
 use crate::session::Peer;
 use crate::shared::{Settings, Shared};
@@ -54,6 +56,8 @@ pub struct State {
     pub actions: Vec<Action>,
     /// Buffers of sent replies, to be used again; the last one used is the warmest.
     pub spare: Vec<Output>,
+    /// Scratch space of `deliver`.
+    pub receivers: Vec<Receiver>,
     /// Scratch space of the parser.
     pub scratch: Scratch,
     /// Where the walks of the timers stand.
@@ -117,6 +121,10 @@ pub struct Local {
     pub exclusive: bool,
     /// What the commands of the transaction that runs have changed.
     pub gathered: Gathered,
+    /// Connections of this worker that listen, and what is to be handed to them.
+    pub pubsub: Subscribers,
+    /// The reply of the command that ran is a push: CLIENT REPLY does not silence it.
+    pub pushed: bool,
     /// The connection whose command runs.
     pub conn: ConnId,
     /// Random numbers.
@@ -162,6 +170,8 @@ impl<E: Engine> Worker<E> {
             events: Events::default(),
             exclusive: false,
             gathered: Gathered::default(),
+            pubsub: Subscribers::default(),
+            pushed: false,
             conn: ConnId { index: 0, generation: 0 },
             random: Random::seeded(),
             appender: shared.log.appender(id),
@@ -181,6 +191,7 @@ impl<E: Engine> Worker<E> {
             holding: Vec::new(),
             actions: Vec::new(),
             spare: Vec::new(),
+            receivers: Vec::new(),
             scratch: Scratch::default(),
             ticker: tick::Ticker::default(),
             listeners: Vec::new(),
@@ -219,6 +230,7 @@ impl<E: Engine> Worker<E> {
         self.complete(&mut batch);
         self.state.run_ready(&mut batch);
         self.state.release_held();
+        self.state.look_for_publications();
         self.flush();
         drop(batch);
         if self.state.local.log_active {
@@ -236,7 +248,7 @@ impl<E: Engine> Worker<E> {
     /// How long the engine may wait: not at all while there is work, else until the next tick.
     fn sleep_for(&mut self) -> Duration {
         let state = &mut self.state;
-        let busy = !state.ready.is_empty() || !state.dirty.is_empty();
+        let busy = !state.ready.is_empty() || !state.dirty.is_empty() || !state.local.pubsub.is_done();
         if busy || !state.may_sleep_on_log() || !state.shared.mail[state.local.id].may_sleep() {
             return Duration::ZERO;
         }
@@ -461,6 +473,9 @@ impl State {
         if let Some(connection) = self.connections.find(id)
             && connection.state != Doing::Closing
         {
+            if connection.session.is_listener() {
+                self.local.stop_listening(&self.shared, &mut connection.session, id);
+            }
             connection.state = Doing::Closing;
             connection.aside = None;
             self.actions.push(Action::Close(id));
@@ -471,6 +486,9 @@ impl State {
     fn forget(&mut self, id: ConnId) {
         if let Some(mut connection) = self.connections.remove(id) {
             self.uncount_buffers(&mut connection);
+            if connection.session.is_listener() {
+                self.local.stop_listening(&self.shared, &mut connection.session, id);
+            }
             self.shared.lifecycle.leave();
             self.local.stats.connections.set(self.connections.len() as u64);
         }
@@ -530,6 +548,7 @@ impl Local {
         self.tracks_latency = config.latency_tracking();
         self.tracks_cpu = config.command_cpu_tracking();
         self.evictor.adopt(&config);
+        self.events = notify::published(config.notify_keyspace_events());
         self.config = config;
         self.look_at_clock();
     }

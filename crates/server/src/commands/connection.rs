@@ -198,6 +198,7 @@ fn hello(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     }
     if let Some(resp3) = hello.resp3 {
         exec.session.resp3 = resp3;
+        exec.session.restrict();
         exec.reply.switch(resp3);
     }
     let id = exec.session.id.cast_signed();
@@ -238,6 +239,14 @@ pub fn set_name(exec: &mut Exec<'_>, name: &[u8]) -> Result<(), ReplyError> {
 }
 
 fn ping(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    // Among messages a reply has to look like one.
+    if exec.session.subscriptions.is_some() && !exec.session.resp3 && args.len() <= 2 {
+        let mut reply = exec.reply.put();
+        reply.array(2);
+        reply.bulk_str("pong");
+        reply.bulk(if args.len() == 2 { args.at(1) } else { b"" });
+        return Ok(());
+    }
     match args.len() {
         1 => exec.reply.put().simple("PONG"),
         2 => exec.reply.put().bulk(args.at(1)),
@@ -259,6 +268,7 @@ fn quit(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
 
 fn reset(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     let open = exec.local.config.requirepass().is_empty();
+    exec.stop_listening();
     exec.session.reset(open, exec.local.now_ms);
     exec.reply.switch(false);
     exec.reply.put().simple("RESET");

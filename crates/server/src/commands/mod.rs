@@ -14,6 +14,7 @@ pub mod info;
 pub mod keyspace;
 pub mod latency;
 pub mod memory;
+pub mod pubsub;
 pub mod scripting;
 pub mod server;
 pub mod slowlog;
@@ -43,5 +44,6 @@ pub fn table() -> Table {
         acl::COMMANDS,
         scripting::COMMANDS,
         transaction::COMMANDS,
+        pubsub::COMMANDS,
     ])
 }

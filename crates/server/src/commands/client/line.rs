@@ -1,6 +1,7 @@
 //! One connection as a line of CLIENT LIST, with Redis's fields in Redis's order.
 
 use crate::connection::{Aside, Connection, State as Doing};
+use crate::pubsub::Kind;
 use crate::session::{Peer, Session};
 use crate::shared::Shared;
 use gimmal_io::ConnId;
@@ -63,9 +64,10 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
     let command = usize::try_from(session.last_command).ok().and_then(|id| shared.commands.by_id(id));
     let (library, version) = session.library.as_deref().map_or(("", ""), |both| (&both.0, &both.1));
+    let names = |kind| session.subscriptions.as_ref().map_or(0, |all| all.names(kind).len());
     // Ids, numbers and words only: nothing a client chose contains a blank.
     format!(
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} watch={} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} \
          qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events=r \
          cmd={} user=default redir=-1 resp={} lib-name={library} lib-ver={version} tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
@@ -77,6 +79,9 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
         seconds_since(session.active_ms),
         flags(session, &buffers),
         session.db,
+        names(Kind::Channel),
+        names(Kind::Pattern),
+        names(Kind::Shard),
         session.multi.as_ref().map_or(-1, |multi| i64::try_from(multi.len()).unwrap_or(i64::MAX)),
         session.watch.as_ref().map_or(0, |watch| watch.len()),
         buffers.query,
@@ -100,6 +105,8 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
 /// A letter for each state that is not the usual one, or `N`.
 fn flags(session: &Session, buffers: &Buffers) -> String {
     let letters = [
+        (session.monitors, 'O'),
+        (session.subscriptions.is_some(), 'P'),
         (session.multi.is_some(), 'x'),
         (buffers.blocked, 'b'),
         (session.watch.as_ref().is_some_and(|watch| watch.is_dirty()), 'd'),

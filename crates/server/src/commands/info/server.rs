@@ -59,7 +59,8 @@ pub fn clients(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("maxclients", exec.local.config.maxclients());
     text.zeros(&["client_recent_max_input_buffer", "client_recent_max_output_buffer"]);
     text.field("blocked_clients", exec.shared.sum(|s| s.blocked.value()));
-    text.zeros(&["tracking_clients", "pubsub_clients"]);
+    text.field("tracking_clients", 0);
+    text.field("pubsub_clients", exec.shared.sum(|s| s.pubsub_clients.value()));
     text.field("watching_clients", exec.shared.watching.clients());
     text.field("clients_in_timeout_table", 0);
     text.field("total_watched_keys", exec.shared.watching.keys());

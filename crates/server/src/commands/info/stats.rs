@@ -2,6 +2,7 @@
 
 use super::Text;
 use crate::exec::Exec;
+use crate::pubsub::Kind;
 use crate::stats::WorkerStats;
 
 pub fn persistence(exec: &mut Exec<'_>, text: &mut Text) {
@@ -55,7 +56,10 @@ pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("current_eviction_exceeded_time", current_ms);
     text.field("keyspace_hits", shared.sum(|s| s.keyspace_hits.value()));
     text.field("keyspace_misses", shared.sum(|s| s.keyspace_misses.value()));
-    text.zeros(&["pubsub_channels", "pubsub_patterns", "pubsubshard_channels", "latest_fork_usec", "total_forks"]);
+    text.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
+    text.field("pubsub_patterns", shared.pubsub.names(Kind::Pattern));
+    text.field("pubsubshard_channels", shared.pubsub.names(Kind::Shard));
+    text.zeros(&["latest_fork_usec", "total_forks"]);
     text.zeros(&["migrate_cached_sockets", "slave_expires_tracked_keys", "active_defrag_hits", "active_defrag_misses"]);
     text.zeros(&["active_defrag_key_hits", "active_defrag_key_misses", "total_active_defrag_time"]);
     text.zeros(&[
