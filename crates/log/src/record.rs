@@ -37,9 +37,14 @@ impl Record {
         Record::default()
     }
 
-    /// Empties the record, keeping its memory.
+    /// Memory that is kept for reuse.
+    const KEPT: usize = 64 * 1024;
+
+    /// Empties the record, keeping its memory unless it was unusually large.
+    #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(Self::KEPT);
         self.shared.clear();
         (self.selected, self.transaction, self.commands, self.finished) = (0, false, 0, false);
     }

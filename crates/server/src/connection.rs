@@ -141,7 +141,7 @@ impl Connection {
         self.output_bytes() + self.held_bytes
     }
 
-    /// Bytes in its buffers, but for replies that are held back.
+    /// Bytes in its buffers and of what it has queued or watches, but for replies that are held back.
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
         let detached = if self.detached.is_empty() { 0 } else { self.detached_bytes };
@@ -150,7 +150,8 @@ impl Connection {
             Some(Aside::Parked(parked)) => parked.bytes.len(),
             _ => 0,
         };
-        self.query.capacity() + detached + building + parked + self.output_bytes()
+        let transaction = self.session.transaction_bytes();
+        self.query.capacity() + detached + building + parked + transaction + self.output_bytes()
     }
 
     /// It still has its client: replies may be on their way to it.

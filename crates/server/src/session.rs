@@ -132,6 +132,12 @@ impl Session {
         self.gates |= gate::IN_MULTI;
     }
 
+    /// Bytes of what is queued and watched, about.
+    #[inline]
+    pub fn transaction_bytes(&self) -> usize {
+        self.multi.as_ref().map_or(0, |multi| multi.size()) + self.watch.as_ref().map_or(0, |watch| watch.size())
+    }
+
     /// Takes the queue: commands are carried out again.
     pub fn end(&mut self) -> Option<Box<Transaction>> {
         self.gates &= !gate::IN_MULTI;

@@ -226,6 +226,11 @@ impl Watch {
         self.keys.is_empty()
     }
 
+    /// Bytes that it takes, about.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// Adds a key; called under its lock. What is to be left there: its name and the flag, unless it is watched already.
     pub(crate) fn add(&mut self, db: usize, hash: Hash, name: &[u8]) -> Option<(Arc<[u8]>, &Arc<AtomicBool>)> {
         let name: Arc<[u8]> = Arc::from(name);
@@ -321,10 +326,12 @@ fn run(exec: &mut Exec<'_>, multi: &Transaction) {
         exec.reply.put().array(multi.len());
     }
     for (entry, args) in multi.commands() {
-        let before = is_silent(exec).then(|| std::mem::take(exec.reply.output()));
+        // Beyond the output limit the client is closed when the transaction has ended: nobody reads the rest.
+        let full = exec.reply.output().len() > exec.local.output_limit;
+        let before = (full || is_silent(exec)).then(|| std::mem::take(exec.reply.output()));
         run_one(exec, entry, &args);
         if let Some(before) = before {
-            settle(exec, before);
+            settle(exec, before, full);
         }
     }
     if let Some(id) = exec.commands().find(b"exec").map(|entry| entry.id) {
@@ -333,9 +340,9 @@ fn run(exec: &mut Exec<'_>, multi: &Transaction) {
 }
 
 /// A command ran while CLIENT REPLY was off: what it wrote counts only if it has switched replies on.
-fn settle(exec: &mut Exec<'_>, before: Output) {
+fn settle(exec: &mut Exec<'_>, before: Output, full: bool) {
     let written = std::mem::replace(exec.reply.output(), before);
-    if !is_silent(exec) {
+    if !full && !is_silent(exec) {
         exec.reply.output().append(written);
     }
 }
@@ -443,5 +450,112 @@ pub fn tell_watchers(exec: &mut Exec<'_>, partner: impl Fn(usize) -> Option<usiz
                 exec.lock_held(db, hash, &name).key().tell();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gimmal_store::Rope;
+
+    fn table() -> &'static crate::command::Table {
+        Box::leak(Box::new(crate::commands::table()))
+    }
+
+    fn with_words<T>(line: &str, check: impl FnOnce(&'static Entry, &Args<'_>) -> T) -> T {
+        let words: Vec<Detached> = line.split(' ').map(|word| Detached::Bytes(word.as_bytes().to_vec())).collect();
+        let spans: Vec<Span> = (0..).zip(&words).map(|(i, _)| Span { start: Span::DETACHED, len: i }).collect();
+        let args = Args::new(&[], &spans, &words);
+        let entry = table().find(args.at(0)).expect("a command");
+        let entry = if args.len() > 1 { entry.subcommand(args.at(1)).unwrap_or(entry) } else { entry };
+        check(entry, &args)
+    }
+
+    fn keys(line: &str) -> Option<Vec<usize>> {
+        with_words(line, |entry, args| Some(declared_keys(entry, args)?.into_iter().map(|(at, _)| at).collect()))
+    }
+
+    #[test]
+    fn keys_are_declared_or_the_gate_is_closed() {
+        assert_eq!(keys("get a"), Some(vec![1]));
+        assert_eq!(keys("mset a 1 b 2"), Some(vec![1, 3]));
+        assert_eq!(keys("copy a b db 3"), Some(vec![1, 2]));
+        assert_eq!(keys("object encoding a"), Some(vec![2]));
+        assert_eq!(keys("set a 1 get"), Some(vec![1]));
+        for keyless in ["ping", "echo x", "select 1", "client id", "unwatch"] {
+            assert_eq!(keys(keyless), Some(Vec::new()), "{keyless}");
+        }
+        let wide = [
+            "flushall",
+            "keys *",
+            "scan 0",
+            "dbsize",
+            "randomkey",
+            "swapdb 0 1",
+            "config get x",
+            "info",
+            "debug object a",
+        ];
+        for wide in wide {
+            assert_eq!(keys(wide), None, "{wide}");
+        }
+        for name in KEYLESS {
+            assert!(table().find_full(name.as_bytes()).is_some(), "{name} is no command");
+        }
+    }
+
+    #[test]
+    fn what_is_queued_is_kept_whole() {
+        let mut queue = Transaction::default();
+        let table = table();
+        let buffer = b"*3 SET key value";
+        let span = |start: u32, len: u32| Span { start, len };
+        let rope = Rope::from_slice(&[b'x'; 100_000]);
+        let detached = [Detached::Bytes(b"word".to_vec()), Detached::from(rope.clone())];
+        let spans = [span(3, 3), span(7, 3), span(11, 5)];
+        let large = [span(3, 3), span(Span::DETACHED, 0), span(Span::DETACHED, 1)];
+        let set = table.find(b"set").expect("SET");
+        for spans in [&spans, &large, &spans, &large] {
+            queue.push(set, &Args::new(buffer, spans, &detached), 1 << 30).expect("there is room");
+        }
+        assert_eq!(queue.len(), 4);
+        for (i, (entry, args)) in queue.commands().enumerate() {
+            assert_eq!((entry.full_name.as_str(), args.len(), args.at(0)), ("set", 3, b"SET".as_slice()));
+            match i % 2 {
+                0 => assert_eq!((args.at(1), args.at(2)), (b"key".as_slice(), b"value".as_slice())),
+                _ => assert_eq!((args.at(1), args.rope(2)), (b"word".as_slice(), Some(&rope))),
+            }
+        }
+        assert!(queue.size() > 200_000);
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut queue = Transaction::default();
+        let mut count = 0;
+        let refused = with_words("set k v", |entry, args| {
+            loop {
+                match queue.push(entry, args, 10_000) {
+                    Ok(()) => count += 1,
+                    Err(text) => break text,
+                }
+            }
+        });
+        assert_eq!(refused, TOO_LARGE);
+        assert!((50..200).contains(&count) && queue.size() <= 10_000, "{count} commands, {} bytes", queue.size());
+        queue.spoil();
+        assert!(queue.is_empty() && queue.is_spoilt() && queue.size() == 0);
+    }
+
+    #[test]
+    fn watches_are_counted_while_they_last() {
+        let watching = Arc::new(Watching::default());
+        let mut watch = Watch::new(Arc::clone(&watching));
+        assert!(watch.add(0, Hash(1), b"a").is_some());
+        assert!(watch.add(0, Hash(1), b"a").is_none(), "watched already");
+        assert!(watch.add(1, Hash(1), b"a").is_some());
+        assert_eq!((watching.clients(), watching.keys(), watch.len()), (1, 2, 2));
+        drop(watch);
+        assert_eq!((watching.clients(), watching.keys()), (0, 0));
     }
 }

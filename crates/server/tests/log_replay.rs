@@ -124,6 +124,62 @@ fn replies_wait_for_the_release_of_what_they_show() {
     assert_eq!(drain(&mut reader), b"", "reads and refused writes are not logged");
 }
 
+#[test]
+fn a_transaction_is_one_record_and_waits_for_its_release() {
+    let server = InProcess::start(2);
+    let mut reader = server.shared().log.activate(0);
+    let queue = |client: &mut Client, lines: &[&str]| {
+        assert_eq!(client.ask("MULTI"), Reply::Simple(b"OK".to_vec()));
+        for line in lines {
+            assert_eq!(
+                client.ask(line),
+                Reply::Simple(b"QUEUED".to_vec()),
+                "queueing shows nothing and waits for nothing"
+            );
+        }
+        send(client, "EXEC");
+    };
+    let text = |bytes: Vec<u8>| -> Vec<String> {
+        let words =
+            |command: Vec<Vec<u8>>| command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        commands(&bytes).into_iter().map(words).map(|words: Vec<String>| words.join(" ")).collect()
+    };
+    let mut watcher = server.connect();
+    assert_eq!(watcher.ask("WATCH b"), Reply::Simple(b"OK".to_vec()));
+
+    let mut writer = server.connect();
+    queue(&mut writer, &["SET a 1", "GET a", "SELECT 2", "SET b 2", "SELECT 0", "INCR b", "DEL none"]);
+    assert!(!is_answered(&mut writer), "a transaction was acknowledged before its release");
+    // Its keys, and a watch that failed because of it, wait with it; other keys do not.
+    let mut reads = server.connect();
+    send(&mut reads, "GET b");
+    queue(&mut watcher, &["PING"]);
+    assert!(!is_answered(&mut reads) && !is_answered(&mut watcher), "a write was shown before its release");
+    let mut other = server.connect();
+    queue(&mut other, &["GET clean", "PING"]);
+    assert_eq!(other.reply(), Reply::Array(vec![Reply::NullBulk, Reply::Simple(b"PONG".to_vec())]));
+
+    let logged = text(drain(&mut reader));
+    assert_eq!(logged, ["MULTI", "SET a 1", "SELECT 2", "SET b 2", "SELECT 0", "INCRBY b 1", "EXEC"]);
+    assert_eq!(writer.reply().as_list().map(<[Reply]>::len), Some(7));
+    assert_eq!((reads.reply(), watcher.reply()), (Reply::Bulk(b"1".to_vec()), Reply::NullArray));
+
+    // One effect is no transaction, and none leaves no trace.
+    queue(&mut writer, &["GET a", "SET a 2", "DEL none"]);
+    queue(&mut other, &["GET clean"]);
+    assert_eq!(other.reply(), Reply::Array(vec![Reply::NullBulk]));
+    assert!(!is_answered(&mut writer), "a transaction of one effect was acknowledged before its release");
+    assert_eq!(text(drain(&mut reader)), ["SET a 2"]);
+    assert!(!writer.reply().is_error());
+    // Whole databases, behind the gate.
+    queue(&mut writer, &["SET c 1", "FLUSHDB", "SET d 1"]);
+    assert!(!is_answered(&mut writer), "a flush was acknowledged before its release");
+    send(&mut reads, "GET never");
+    assert!(!is_answered(&mut reads), "a flush was shown before its release");
+    assert_eq!(text(drain(&mut reader)), ["MULTI", "SET c 1", "FLUSHDB", "SET d 1", "EXEC"]);
+    assert_eq!((reads.reply(), writer.reply().is_error()), (Reply::NullBulk, false));
+}
+
 /// What a thread under load writes. Keys that expire soon are apart: when a replayed command meets them they are gone.
 fn random_write(random: &mut Random) -> Vec<String> {
     let key = |random: &mut Random| format!("k{}", random.below(40));
@@ -175,6 +231,12 @@ fn random_write(random: &mut Random) -> Vec<String> {
     words
 }
 
+fn assert_expected(reply: &Reply) {
+    let text = reply.as_bytes().unwrap_or_default();
+    let allowed: [&[u8]; 3] = [b"ERR no such key", b"ERR source and destination", b"ERR value is not a"];
+    assert!(!reply.is_error() || allowed.iter().any(|start| text.starts_with(start)), "{reply:?}");
+}
+
 /// One client's load: pipelines of writes, each ended by a mark of its own and a look at another client's mark.
 fn load(number: usize, client: &mut Client, logged: &[AtomicU64], stop: &AtomicBool) -> usize {
     let mut random = Random(number as u64 + 77);
@@ -183,8 +245,20 @@ fn load(number: usize, client: &mut Client, logged: &[AtomicU64], stop: &AtomicB
         let mut bytes = Vec::new();
         encode_command(&mut bytes, &["SELECT", &random.below(3).to_string()]);
         let writes = random.below(12);
+        // Some of them are a transaction, in which databases are selected and keys watched too.
+        let transaction = random.once_in(3);
+        if transaction {
+            encode_command(&mut bytes, &["WATCH", &format!("k{}", random.below(40)), "n1"]);
+            encode_command(&mut bytes, &["MULTI"]);
+        }
         for _ in 0..writes {
-            encode_command(&mut bytes, &random_write(&mut random));
+            match transaction && random.once_in(8) {
+                true => encode_command(&mut bytes, &["SELECT", &random.below(3).to_string()]),
+                false => encode_command(&mut bytes, &random_write(&mut random)),
+            }
+        }
+        if transaction {
+            encode_command(&mut bytes, &["EXEC"]);
         }
         // Marks live in a database that is neither flushed nor swapped, but for FLUSHALL.
         mark += 1;
@@ -193,11 +267,12 @@ fn load(number: usize, client: &mut Client, logged: &[AtomicU64], stop: &AtomicB
         let other = random.below(CLIENTS);
         encode_command(&mut bytes, &["GET", &format!("mark{other}")]);
         client.send(&bytes);
-        for _ in 0..writes + 3 {
+        for _ in 0..writes + 3 + if transaction { 3 } else { 0 } {
             let reply = client.reply();
-            let text = reply.as_bytes().unwrap_or_default();
-            let allowed: [&[u8]; 3] = [b"ERR no such key", b"ERR source and destination", b"ERR value is not a"];
-            assert!(!reply.is_error() || allowed.iter().any(|start| text.starts_with(start)), "{reply:?}");
+            match reply.as_list() {
+                Some(replies) if transaction => replies.iter().for_each(assert_expected),
+                _ => assert_expected(&reply),
+            }
         }
         assert!(logged[number].load(SeqCst) >= mark, "mark {mark} was acknowledged before it was released");
         if let Reply::Bulk(text) = client.reply() {
@@ -241,25 +316,47 @@ fn consume(mut reader: Reader, logged: &[AtomicU64], done: &AtomicBool) -> Vec<V
 }
 
 /// Sends commands in order; every one of them must do what it did when it was logged.
-fn replay(commands: &[Vec<Vec<u8>>], client: &mut Client) {
+fn replay(commands: &[Vec<Vec<u8>>], client: &mut Client) -> usize {
+    let (mut transactions, mut group) = (0, None::<Vec<&[Vec<u8>]>>);
     for batch in commands.chunks(100) {
         let mut bytes = Vec::new();
         batch.iter().for_each(|command| encode_command(&mut bytes, command));
         client.send(&bytes);
         for command in batch {
             let reply = client.reply();
-            let name = String::from_utf8_lossy(&command[0]).into_owned();
-            let shown: Vec<_> =
-                command.iter().map(|word| String::from_utf8_lossy(&word[..word.len().min(30)]).into_owned()).collect();
-            assert!(!reply.is_error(), "{shown:?}: {reply:?}");
-            let soon = command.get(1).is_some_and(|key| key.starts_with(b"soon"));
-            if matches!(&name[..], "COPY" | "RENAMENX" | "MOVE" | "MSETNX" | "PERSIST" | "PEXPIREAT") && !soon {
-                assert_eq!(reply, Reply::Integer(1), "{shown:?} was logged, and so had an effect");
-            }
-            if matches!(&name[..], "DEL" | "UNLINK") && !soon {
-                assert_eq!(reply, Reply::Integer(command.len() as i64 - 1), "{shown:?} names what was there");
+            match (&command[0][..], &mut group) {
+                (b"MULTI", group @ None) => *group = Some(Vec::new()),
+                (b"EXEC", group) => {
+                    let queued = group.take().expect("EXEC ends what MULTI began");
+                    assert!(queued.len() > 1, "a transaction of {} effects", queued.len());
+                    let replies = reply.as_list().unwrap_or_else(|| panic!("{reply:?}"));
+                    assert_eq!(replies.len(), queued.len());
+                    queued.iter().zip(replies).for_each(|(command, reply)| check_replayed(command, reply));
+                    transactions += 1;
+                }
+                (_, Some(group)) => {
+                    assert_eq!(reply, Reply::Simple(b"QUEUED".to_vec()));
+                    group.push(command);
+                }
+                (_, None) => check_replayed(command, &reply),
             }
         }
+    }
+    assert!(group.is_none(), "the log ends within a transaction");
+    transactions
+}
+
+fn check_replayed(command: &[Vec<u8>], reply: &Reply) {
+    let name = String::from_utf8_lossy(&command[0]).into_owned();
+    let shown: Vec<_> =
+        command.iter().map(|word| String::from_utf8_lossy(&word[..word.len().min(30)]).into_owned()).collect();
+    assert!(!reply.is_error(), "{shown:?}: {reply:?}");
+    let soon = command.get(1).is_some_and(|key| key.starts_with(b"soon"));
+    if matches!(&name[..], "COPY" | "RENAMENX" | "MOVE" | "MSETNX" | "PERSIST" | "PEXPIREAT") && !soon {
+        assert_eq!(*reply, Reply::Integer(1), "{shown:?} was logged, and so had an effect");
+    }
+    if matches!(&name[..], "DEL" | "UNLINK") && !soon {
+        assert_eq!(*reply, Reply::Integer(command.len() as i64 - 1), "{shown:?} names what was there");
     }
 }
 
@@ -300,15 +397,15 @@ fn replay_gives_the_same_keyspace() {
             (contents, consumer.join().expect("the log is RESP"))
         });
         let second = InProcess::start(2);
-        replay(&history, &mut second.connect());
+        let transactions = replay(&history, &mut second.connect());
         let replayed = await_expiry(&second);
         eprintln!(
-            "{workers} workers: {} commands, {} in the log, {} keys",
+            "{workers} workers: {} commands, {} in the log, {transactions} transactions, {} keys",
             count.load(Relaxed),
             history.len(),
             contents.len()
         );
-        assert!(history.len() > 1000, "hardly anything ran");
+        assert!(history.len() > 1000 && transactions > 50, "hardly anything ran");
         for (key, value) in &contents {
             assert!(replayed.get(key) == Some(value), "{key:?} differs after the replay");
         }
