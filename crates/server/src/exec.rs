@@ -6,7 +6,8 @@
 //! the removal under the same lock.
 
 use crate::command::{Table as Commands, gate};
-use crate::lazyfree::{Garbage, Lazyfree, Taken};
+use crate::lazyfree::{Garbage, Taken};
+use crate::notify;
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -339,6 +340,7 @@ impl<'a> Exec<'a> {
     /// The live value of a key; an expired one is removed, and the removal logged.
     #[inline]
     pub fn read<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
+        let (db, name) = (key.db, key.key);
         let found = self.peek(key);
         match &found {
             Some(entry) => {
@@ -347,17 +349,26 @@ impl<'a> Exec<'a> {
                     entry.touch(self.local.clock_after_use(entry.clock()));
                 }
             }
-            None => self.local.stats.keyspace_misses.add(1),
+            None => self.missed(db, name),
         }
         found
     }
 
     /// As [`Exec::read`], for commands that ask about a key without using it: no access time is recorded.
     pub fn inspect<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
+        let (db, name) = (key.db, key.key);
         let found = self.peek(key);
-        let counter = if found.is_some() { &self.local.stats.keyspace_hits } else { &self.local.stats.keyspace_misses };
-        counter.add(1);
+        match &found {
+            Some(_) => self.local.stats.keyspace_hits.add(1),
+            None => self.missed(db, name),
+        }
         found
+    }
+
+    #[inline]
+    fn missed(&mut self, db: usize, name: &[u8]) {
+        self.local.stats.keyspace_misses.add(1);
+        self.notify_in(db, notify::KEY_MISS, "keymiss", name);
     }
 
     /// As [`Exec::read`], for commands that are no use of the key: no hit, miss or access time is recorded.
@@ -366,10 +377,8 @@ impl<'a> Exec<'a> {
         let Key { shard, hash, key: name, db, .. } = key;
         let (table, state) = shard.parts(db);
         let Exec { shared, local, depends_on, .. } = self;
-        let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
-        table.find_live(hash, name, now_ms, |removed| {
-            expired(local, state, depends_on, lazyfree, db, hash, removed);
-        })
+        let now_ms = local.now_ms;
+        table.find_live(hash, name, now_ms, |removed| expired(local, state, depends_on, shared, db, hash, removed))
     }
 
     /// The live value of a key, to edit in place.
@@ -381,10 +390,9 @@ impl<'a> Exec<'a> {
         }
         let (table, state) = shard.parts(db);
         let Exec { shared, local, depends_on, .. } = self;
-        let (now_ms, lazyfree) = (local.now_ms, &shared.lazyfree);
-        let mut entry = table.find_live_mut(hash, name, now_ms, |removed| {
-            expired(local, state, depends_on, lazyfree, db, hash, removed);
-        })?;
+        let now_ms = local.now_ms;
+        let expired = |removed| expired(local, state, depends_on, shared, db, hash, removed);
+        let mut entry = table.find_live_mut(hash, name, now_ms, expired)?;
         if self.session.touches {
             let clock = self.local.clock_after_use(entry.clock());
             entry.set_clock(clock);
@@ -445,7 +453,7 @@ impl<'a> Exec<'a> {
         state.modified(key.db, key.hash, key.key);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put_aggregate(key.hash, key.key, value, expire_at_ms, clock);
-        self.replaced(put)
+        self.replaced(put, key.db, key.key)
     }
 
     /// Stores a value, in place of any other, with this deadline or none. The other one is discarded.
@@ -455,7 +463,7 @@ impl<'a> Exec<'a> {
         state.modified(key.db, key.hash, key.key);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put(key.hash, key.key, value, expire_at_ms, clock);
-        self.replaced(put)
+        self.replaced(put, key.db, key.key)
     }
 
     /// Stores an entry that was taken out elsewhere or copied, with its deadline and clock, in place of any other, which is
@@ -463,8 +471,13 @@ impl<'a> Exec<'a> {
     pub fn put_owned(&mut self, key: Key<'_, '_>, entry: impl Into<OwnedEntry>) -> Put {
         let (table, state) = key.shard.parts(key.db);
         state.modified(key.db, key.hash, key.key);
-        let put = table.put_owned(key.hash, key.key, entry.into());
-        self.replaced(put)
+        let mut put = table.put_owned(key.hash, key.key, entry.into());
+        // As in Redis this is a new key even where another was: that one was removed first.
+        self.notify_in(key.db, notify::NEW, "new", key.key);
+        if let Some(old) = put.old.take() {
+            self.discard(old);
+        }
+        put
     }
 
     /// Removes a key. What it had is discarded when the result is dropped, unless it is put under another key.
@@ -482,7 +495,10 @@ impl<'a> Exec<'a> {
     }
 
     #[inline]
-    fn replaced(&self, mut put: Put) -> Put {
+    fn replaced(&mut self, mut put: Put, db: usize, name: &[u8]) -> Put {
+        if !put.replaced {
+            self.notify_in(db, notify::NEW, "new", name);
+        }
         if let Some(old) = put.old.take() {
             self.discard(old);
         }
@@ -604,7 +620,7 @@ fn expired(
     local: &mut Local,
     state: &mut ShardState,
     depends_on: &mut Lsn,
-    lazyfree: &Lazyfree,
+    shared: &Shared,
     db: usize,
     hash: Hash,
     removed: OwnedEntry,
@@ -615,7 +631,8 @@ fn expired(
         let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
         stamp(local, state, depends_on, db, hash, lsn);
     }
-    lazyfree.discard(removed);
+    local.expired(shared, db, removed.entry().key());
+    shared.lazyfree.discard(removed);
 }
 
 /// A key's newest write ends at `lsn`; in a transaction that is known when it ends.

@@ -44,6 +44,7 @@ impl Exec<'_> {
     }
 
     /// As [`Exec::notify`], for a key of database `db`.
+    #[inline]
     pub fn notify_in(&mut self, db: usize, class: Events, event: &'static str, key: &[u8]) {
         if self.local.events.intersects(class) {
             self.local.notify(self.shared, db, event, key);
@@ -52,6 +53,14 @@ impl Exec<'_> {
 }
 
 impl Local {
+    /// Tells that a key was removed because its time had come.
+    #[inline]
+    pub fn expired(&mut self, shared: &Shared, db: usize, key: &[u8]) {
+        if self.events.intersects(EXPIRED) {
+            self.notify(shared, db, "expired", key);
+        }
+    }
+
     /// Publishes an event: to those who listen to the key, then to those who listen to the event.
     #[cold]
     pub fn notify(&mut self, shared: &Shared, db: usize, event: &str, key: &[u8]) {

@@ -360,6 +360,15 @@ impl State {
         self.deliver(Some(Current { id, connection, depends_on, is_writing }));
     }
 
+    /// Settles what was published by no command: keys that have expired. Their removals are in the log by now.
+    pub fn publish_rest(&mut self) {
+        if self.local.pubsub.published {
+            let lsn = if self.local.log_active { self.shared.log.end() } else { 0 };
+            self.local.settle(&self.shared, lsn);
+            self.deliver(None);
+        }
+    }
+
     /// Hands out what other workers have published.
     #[inline]
     pub fn look_for_publications(&mut self) {

@@ -57,6 +57,7 @@ pub fn tick(state: &mut State) {
     state.local.now_ms = crate::now_ms();
     state.local.look_at_clock();
     expire(state, now);
+    state.publish_rest();
     time_limits(state);
     rebalance(state);
     if state.local.id == 0 {
@@ -102,6 +103,7 @@ fn expire(state: &mut State, started: Instant) {
                     let lsn = state.local.append(db, &[b"DEL", removed.entry().key()]);
                     shard.state().stamp(db, hash, lsn);
                 }
+                state.local.expired(&shared, db, removed.entry().key());
                 shared.lazyfree.discard(removed);
             }
         }

@@ -159,7 +159,7 @@ fn record(local: &mut Local, shared: &Shared, state: &mut ShardState, db: usize,
         state.stamp(db, hash, lsn);
     }
     if local.events.intersects(notify::EVICTED) {
-        crate::verbose!("Event evicted of {} in {db}", String::from_utf8_lossy(removed.entry().key()));
+        local.notify(shared, db, "evicted", removed.entry().key());
     }
     shared.lazyfree.discard(removed);
 }

@@ -3,6 +3,7 @@
 use crate::args::Args;
 use crate::commands::string::ExpireUnit;
 use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::notify;
 
 /// When EXPIRE acts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -89,10 +90,12 @@ fn expire_key(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &
     if allowed && at_ms <= exec.now_ms() {
         removed = exec.remove(locked.key());
         exec.effect(locked.key(), &[b"DEL", args.at(1)]);
+        exec.notify(notify::GENERIC, "del", args.at(1));
     } else if allowed {
         removed = None;
         exec.write(locked.key()).expect("it was just seen").set_expire(Some(at_ms));
         exec.effect(locked.key(), &[b"PEXPIREAT", args.at(1), itoa::Buffer::new().format(at_ms).as_bytes()]);
+        exec.notify(notify::GENERIC, "expire", args.at(1));
     } else {
         removed = None;
     }
@@ -108,6 +111,7 @@ pub(super) fn persist(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     if volatile {
         exec.write(locked.key()).expect("it was just seen").set_expire(None);
         exec.effect(locked.key(), &[b"PERSIST", args.at(1)]);
+        exec.notify(notify::GENERIC, "persist", args.at(1));
     }
     exec.reply.put().integer(i64::from(volatile));
     Ok(())

@@ -8,6 +8,7 @@ use crate::args::Args;
 use crate::commands::keyspace::database;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
+use crate::notify;
 use gimmal_store::Entry;
 
 const NO_SUCH_KEY: ReplyError = error("ERR no such key");
@@ -34,6 +35,7 @@ fn remove(exec: &mut Exec<'_>, args: &Args<'_>, command: &[u8]) -> Outcome {
     };
     if removed.is_some() {
         exec.effect(locked.key(), &[command, args.at(1)]);
+        exec.notify(notify::GENERIC, "del", args.at(1));
     }
     exec.reply.put().integer(i64::from(removed.is_some()));
     Ok(())
@@ -57,6 +59,7 @@ fn remove_many(exec: &mut Exec<'_>, args: &Args<'_>, command: &[u8]) -> Outcome 
                 record.arg(name);
             }
         });
+        names.iter().for_each(|name| exec.notify(notify::GENERIC, "del", name));
     }
     exec.reply.put().count(removed.len());
     Ok(())
@@ -118,6 +121,8 @@ fn rename_key(exec: &mut Exec<'_>, args: &Args<'_>, only_if_free: bool) -> Resul
     exec.effect_many(&mut keys, 1, |record, db| {
         record.command(db, &[command, args.at(1), args.at(2)]);
     });
+    exec.notify(notify::GENERIC, "rename_from", args.at(1));
+    exec.notify(notify::GENERIC, "rename_to", args.at(2));
     drop(keys);
     drop(replaced);
     Ok(true)
@@ -167,6 +172,7 @@ pub(super) fn copy(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     exec.effect_many(&mut keys, 1, |record, db| {
         record.command(db, &args.rest(0).collect::<Vec<_>>());
     });
+    exec.notify_in(options.db, notify::GENERIC, "copy_to", args.at(2));
     exec.reply.put().integer(1);
     drop(keys);
     drop(replaced);
@@ -187,6 +193,8 @@ pub(super) fn move_key(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         exec.effect_many(&mut keys, 1, |record, db| {
             record.command(db, &[b"MOVE", args.at(1), args.at(2)]);
         });
+        exec.notify_in(from, notify::GENERIC, "move_from", args.at(1));
+        exec.notify_in(to, notify::GENERIC, "move_to", args.at(1));
     }
     exec.reply.put().integer(i64::from(movable));
     Ok(())

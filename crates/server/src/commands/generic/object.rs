@@ -81,7 +81,11 @@ pub(super) fn freq(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 /// The key's entry; null is answered if there is none.
 fn found<'m>(exec: &mut Exec<'_>, locked: &'m mut Locked<'_>) -> Option<Entry<'m>> {
-    let entry = exec.inspect(locked.key());
+    // A hit or a miss, but as in Redis no event.
+    let entry = exec.peek(locked.key());
+    let stats = &exec.local.stats;
+    let counter = if entry.is_some() { &stats.keyspace_hits } else { &stats.keyspace_misses };
+    counter.add(1);
     if entry.is_none() {
         exec.reply.put().null();
     }

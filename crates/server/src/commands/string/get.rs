@@ -4,6 +4,7 @@ use super::{ExpireUnit, answer, deadline, length, string_of};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError};
+use crate::notify;
 use gimmal_store::StringRef;
 
 pub(super) fn get(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -76,6 +77,7 @@ pub(super) fn getdel(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     exec.reply.string(string_of(&entry)?);
     let _removed = exec.remove(locked.key());
     exec.effect(locked.key(), &[b"DEL", args.at(1)]);
+    exec.notify(notify::GENERIC, "del", args.at(1));
     Ok(())
 }
 
@@ -122,14 +124,17 @@ pub(super) fn getex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         (Change::Persist, Some(_)) => {
             exec.write(locked.key()).expect("it was just read").set_expire(None);
             exec.effect(locked.key(), &[b"PERSIST", args.at(1)]);
+            exec.notify(notify::GENERIC, "persist", args.at(1));
         }
         (Change::ExpireAt { ms }, _) if ms <= exec.now_ms() => {
             let _removed = exec.remove(locked.key());
             exec.effect(locked.key(), &[b"DEL", args.at(1)]);
+            exec.notify(notify::GENERIC, "del", args.at(1));
         }
         (Change::ExpireAt { ms }, _) => {
             exec.write(locked.key()).expect("it was just read").set_expire(Some(ms));
             exec.effect(locked.key(), &[b"PEXPIREAT", args.at(1), itoa::Buffer::new().format(ms).as_bytes()]);
+            exec.notify(notify::GENERIC, "expire", args.at(1));
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use super::string_of;
 use crate::args::{Args, parse_int};
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::extended::{self, Extended, Parsed};
+use crate::notify;
 use gimmal_store::{NewValue, StringRef};
 
 const NOT_AN_INTEGER: ReplyError = error("ERR value is not an integer or out of range");
@@ -44,6 +45,7 @@ fn add(exec: &mut Exec<'_>, args: &Args<'_>, by: i64) -> Outcome {
         None => drop(exec.put(locked.key(), NewValue::Int(sum), None)),
     }
     exec.effect(locked.key(), &[b"INCRBY", args.at(1), itoa::Buffer::new().format(by).as_bytes()]);
+    exec.notify(notify::STRING, "incrby", args.at(1));
     exec.reply.put().integer(sum);
     Ok(())
 }
@@ -79,6 +81,7 @@ pub(super) fn incrbyfloat(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     }
     // The result is logged, not the sum: another machine might round it otherwise.
     exec.effect(locked.key(), &[b"SET", args.at(1), text.as_bytes(), b"KEEPTTL"]);
+    exec.notify(notify::STRING, "incrbyfloat", args.at(1));
     exec.reply.put().bulk(text.as_bytes());
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::args::Args;
 use crate::command::keyflag;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::notify;
 use crate::worker::value_arg;
 use gimmal_store::NewValue;
 
@@ -102,6 +103,7 @@ pub(super) fn set(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         }
     }
     store(exec, locked.key(), args.value(2), expire_at_ms);
+    expires(exec, args.at(1), options.expire_at_ms);
     if !options.answer_old {
         exec.reply.put().ok();
     }
@@ -130,6 +132,7 @@ fn set_with_ttl(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command:
     let expire_at_ms = deadline(args.int(2)?, unit, exec.now_ms(), command)?;
     let mut locked = exec.lock(args.at(1))?;
     store(exec, locked.key(), args.value(3), Some(expire_at_ms));
+    expires(exec, args.at(1), Some(expire_at_ms));
     exec.reply.put().ok();
     Ok(())
 }
@@ -149,6 +152,7 @@ pub(super) fn delifeq(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     if equal {
         let _removed = exec.remove(locked.key());
         exec.effect(locked.key(), &[b"DEL", args.at(1)]);
+        exec.notify(notify::GENERIC, "del", args.at(1));
     }
     exec.reply.put().integer(i64::from(equal));
     Ok(())
@@ -163,6 +167,7 @@ fn store(exec: &mut Exec<'_>, mut key: Key<'_, '_>, value: NewValue<'_>, expire_
         Some(at) if at <= exec.now_ms() => {
             if exec.remove(key.again()).is_some() {
                 exec.effect(key, &[b"DEL", name]);
+                exec.notify(notify::GENERIC, "del", name);
             }
             return;
         }
@@ -174,6 +179,15 @@ fn store(exec: &mut Exec<'_>, mut key: Key<'_, '_>, value: NewValue<'_>, expire_
     }
     // A large old value is dropped here: its extents are few and freeing them is O(extents).
     let _old = exec.put(key, value, expire_at_ms);
+    exec.notify(notify::STRING, "set", name);
+}
+
+/// Tells that a key was given a deadline, unless that has passed: then it was removed.
+#[inline]
+fn expires(exec: &mut Exec<'_>, key: &[u8], expire_at_ms: Option<i64>) {
+    if expire_at_ms.is_some_and(|at| at > exec.now_ms()) {
+        exec.notify(notify::GENERIC, "expire", key);
+    }
 }
 
 pub(super) fn mset(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -204,6 +218,7 @@ fn lock_pairs<'l, 'a: 'l>(exec: &mut Exec<'a>, args: &Args<'l>, command: &str) -
 fn put_pairs(exec: &mut Exec<'_>, args: &Args<'_>, keys: &mut LockedMany<'_>, command: &[u8]) {
     for i in 0..keys.len() {
         let _old = exec.put(keys.key(i), args.value(2 * i + 2), None);
+        exec.notify(notify::STRING, "set", args.at(2 * i + 1));
     }
     let changes = keys.len() as u64;
     exec.effect_many(keys, changes, |record, db| {
@@ -248,6 +263,8 @@ fn put_timed_pairs(
             false => options.expire_at_ms,
         };
         let _old = exec.put(keys.key(i), args.value(2 * i + 3), expire_at_ms);
+        exec.notify(notify::STRING, "set", args.at(2 * i + 2));
+        expires(exec, args.at(2 * i + 2), options.expire_at_ms);
     }
     let changes = keys.len() as u64;
     exec.effect_many(keys, changes, |record, db| {
@@ -276,6 +293,7 @@ fn remove_all(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>) {
             let key = keys.key(i);
             let name = key.name();
             exec.effect(key, &[b"DEL", name]);
+            exec.notify(notify::GENERIC, "del", name);
         }
     }
 }
@@ -298,6 +316,7 @@ pub(super) fn append(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         }
     };
     exec.effect_value(locked.key(), &[b"APPEND", args.at(1)], &raw(args, 2), &[]);
+    exec.notify(notify::STRING, "append", args.at(1));
     exec.reply.put().count(len);
     Ok(())
 }
@@ -324,6 +343,7 @@ pub(super) fn setrange(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         }
     };
     exec.effect_value(locked.key(), &[b"SETRANGE", args.at(1), args.at(2)], &raw(args, 3), &[]);
+    exec.notify(notify::STRING, "setrange", args.at(1));
     exec.reply.put().count(len);
     Ok(())
 }
