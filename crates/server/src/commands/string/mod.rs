@@ -2,6 +2,7 @@
 //!
 //! Strings over 4 KiB are ropes: they are answered, appended to and cut by reference, never copied together.
 
+mod digest;
 mod get;
 mod lcs;
 mod number;
@@ -323,6 +324,40 @@ pub static COMMANDS: &[Command] = &[
         since: "9.0.0",
         summary: "Removes a key if its string is the one given.",
         arguments: &[KEY, VALUE],
+        ..STRING
+    },
+    Command {
+        name: "delex",
+        run: digest::delex,
+        arity: -2,
+        flags: WRITE | FAST,
+        keys: &[key1(RM | ACCESS | DELETE)],
+        since: "8.4.0",
+        complexity: "O(1) without a condition, otherwise O(N) where N is the length of the string",
+        summary: "Removes a key, if its string or the string's digest is as expected.",
+        arguments: &[
+            KEY,
+            one_of(
+                "condition",
+                &[
+                    string("ifeq-value").after("IFEQ"),
+                    string("ifne-value").after("IFNE"),
+                    string("ifdeq-digest").after("IFDEQ"),
+                    string("ifdne-digest").after("IFDNE"),
+                ],
+            )
+            .optional(),
+        ],
+        ..STRING
+    },
+    Command {
+        name: "digest",
+        run: digest::digest,
+        flags: READONLY | FAST,
+        keys: &[key1(RO | ACCESS)],
+        since: "8.4.0",
+        complexity: "O(N) where N is the length of the string",
+        summary: "Answers the XXH3 hash of the string at a key, as hexadecimal digits.",
         ..STRING
     },
     Command {
