@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::command::{Entry, flag, gate};
+use crate::events::Sample;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::{evict, slowlog, tx};
 use std::borrow::Cow;
@@ -86,8 +87,22 @@ fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) {
     stats.command(entry.id).ran(nanos, exec.local.tracks_latency);
     stats.commands.add(1);
     exec.session.commands += 1;
-    if i64::try_from(nanos / 1000).unwrap_or(i64::MAX) >= exec.local.slower_than_us {
-        slowlog::consider(exec, entry.command, args, nanos / 1000);
+    if i64::try_from(nanos / 1000).unwrap_or(i64::MAX) >= exec.local.notable_us {
+        notable(exec, entry, args, nanos / 1000);
+    }
+}
+
+/// A command took longer than the threshold of the slow log, of the latency monitor, or of both.
+#[cold]
+fn notable(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, micros: u64) {
+    let took_us = i64::try_from(micros).unwrap_or(i64::MAX);
+    if took_us >= exec.local.slower_than_us {
+        slowlog::consider(exec, entry.command, args, micros);
+    }
+    if took_us >= exec.local.delayed_us {
+        let event = if entry.command.flags & flag::FAST == 0 { "command" } else { "fast-command" };
+        let sample = Sample { at_s: exec.now_ms() / 1000, took_ms: micros / 1000 };
+        exec.shared.latency.lock().expect("the latency monitor does not panic").add(event, sample);
     }
 }
 

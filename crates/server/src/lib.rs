@@ -29,6 +29,7 @@ pub mod commands;
 pub mod config;
 pub mod connection;
 pub mod dispatch;
+pub mod events;
 pub mod evict;
 pub mod exec;
 pub mod extended;

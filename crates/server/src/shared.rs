@@ -2,6 +2,7 @@
 
 use crate::command::Table;
 use crate::config::Config;
+use crate::events::LatencyMonitor;
 use crate::evict::Exceeding;
 use crate::lazyfree::Lazyfree;
 use crate::mail::{Mailbox, Message};
@@ -36,6 +37,8 @@ pub struct Shared {
     pub identity: Identity,
     /// Slow commands.
     pub slowlog: Mutex<Slowlog>,
+    /// What took longer than `latency-monitor-threshold`.
+    pub latency: Mutex<LatencyMonitor>,
     /// Error replies by prefix, for INFO errorstats.
     pub errors: Mutex<BTreeMap<String, u64>>,
     /// CLIENT PAUSE.

@@ -194,6 +194,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         identity: identity(&config, engine)?,
         settings: Settings::new(config),
         slowlog: Mutex::default(),
+        latency: Mutex::default(),
         errors: Mutex::default(),
         pause: Pause::default(),
         lifecycle: Lifecycle::default(),

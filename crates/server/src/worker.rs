@@ -107,6 +107,10 @@ pub struct Local {
     pub gates: u32,
     /// Threshold of the slow log, in µs; negative: off.
     pub slower_than_us: i64,
+    /// Threshold of the latency monitor, in µs.
+    pub delayed_us: i64,
+    /// The lower of the two: from here on a command is looked at more closely.
+    pub notable_us: i64,
     /// Unread replies, in bytes, beyond which a client is closed at once.
     pub output_limit: usize,
     /// Length of the slow log.
@@ -163,6 +167,8 @@ impl<E: Engine> Worker<E> {
             released: 0,
             gates: 0,
             slower_than_us: -1,
+            delayed_us: i64::MAX,
+            notable_us: i64::MAX,
             output_limit: usize::MAX,
             slowlog_max_len: 0,
             tracks_latency: true,
@@ -540,6 +546,12 @@ impl Local {
     /// Puts a configuration's values where the data path reads them.
     fn adopt(&mut self, config: Arc<Config>) {
         self.slower_than_us = config.slowlog_log_slower_than();
+        self.delayed_us = match config.latency_monitor_threshold() {
+            0 => i64::MAX,
+            threshold_ms => threshold_ms.saturating_mul(1000),
+        };
+        let slow_us = if self.slower_than_us < 0 { i64::MAX } else { self.slower_than_us };
+        self.notable_us = slow_us.min(self.delayed_us);
         self.output_limit = match config.client_output_buffer_limit(ClientClass::Normal).hard {
             0 => usize::MAX,
             hard => usize::try_from(hard).unwrap_or(usize::MAX).max(OUTPUT_UNLIMITED),

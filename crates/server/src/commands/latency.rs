@@ -1,12 +1,14 @@
-//! LATENCY: how long commands took. Events of a latency monitor are not recorded, so there are none to answer.
+//! LATENCY: how long commands took, and which delays the monitor remembers (`events.rs`).
 
 use crate::args::Args;
 use crate::arguments::string;
 use crate::command::{Command, Entry, flag::*};
 use crate::commands::help::help as help_lines;
 use crate::dispatch::echoed;
+use crate::events::{Event, LatencyMonitor, Sample};
 use crate::exec::{Exec, Outcome};
 use crate::stats::bucket_top;
+use std::sync::MutexGuard;
 
 /// The family's table.
 pub static COMMANDS: &[Command] = &[Command {
@@ -155,28 +157,99 @@ fn histogram(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     Ok(())
 }
 
-fn reset(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    exec.reply.put().integer(0);
+fn monitor<'a>(exec: &Exec<'a>) -> MutexGuard<'a, LatencyMonitor> {
+    exec.shared.latency.lock().expect("the latency monitor does not panic")
+}
+
+fn number(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn reset(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let named = |name: &str| args.len() == 2 || args.rest(2).any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let count = monitor(exec).reset(named);
+    exec.reply.put().count(count);
     Ok(())
 }
 
 fn latest(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    exec.reply.put().array(0);
+    let monitor = monitor(exec);
+    let mut reply = exec.reply.put();
+    reply.array(monitor.events().len());
+    for (name, event) in monitor.events() {
+        let last = event.samples().next_back().expect("an event has samples");
+        reply.array(4);
+        reply.bulk_str(name);
+        reply.integer(last.at_s);
+        reply.integer(number(last.took_ms));
+        reply.integer(number(event.most_ms()));
+    }
     Ok(())
 }
 
-fn history(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    exec.reply.put().array(0);
+fn history(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let monitor = monitor(exec);
+    let samples: Vec<Sample> = monitor.event(args.at(2)).map_or(vec![], |(_, event)| event.samples().collect());
+    let mut reply = exec.reply.put();
+    reply.array(samples.len());
+    for sample in samples {
+        reply.array(2);
+        reply.integer(sample.at_s);
+        reply.integer(number(sample.took_ms));
+    }
     Ok(())
 }
 
-fn graph(_: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    Err(format!("ERR No samples available for event '{}'", echoed(args.at(2))).into())
+fn graph(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let text = match monitor(exec).event(args.at(2)) {
+        Some((name, event)) => drawn(name, event, exec.now_ms() / 1000),
+        None => return Err(format!("ERR No samples available for event '{}'", echoed(args.at(2))).into()),
+    };
+    exec.reply.put().verbatim(b"txt", text.as_bytes());
+    Ok(())
+}
+
+/// A bar for each sample, oldest first, with how long ago it was.
+fn drawn(name: &str, event: &Event, now_s: i64) -> String {
+    const WIDTH: u64 = 60;
+    let high = event.samples().map(|sample| sample.took_ms).max().unwrap_or(0);
+    let low = event.samples().map(|sample| sample.took_ms).min().unwrap_or(0);
+    let most = event.most_ms();
+    let mut text = format!("{name} - high {high} ms, low {low} ms (all time high {most} ms)\n{}\n", "-".repeat(80));
+    for sample in event.samples() {
+        let bar = usize::try_from((sample.took_ms * WIDTH).div_ceil(high.max(1))).expect("at most the width");
+        let age = match (now_s - sample.at_s).max(0) {
+            s @ 0..60 => format!("{s}s"),
+            s @ 60..3600 => format!("{}m", s / 60),
+            s @ 3600..86_400 => format!("{}h", s / 3600),
+            s => format!("{}d", s / 86_400),
+        };
+        text += &format!("{age:>4} {} {}\n", "#".repeat(bar), sample.took_ms);
+    }
+    text
 }
 
 fn doctor(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    let text = "Latency events are not recorded by this version. LATENCY HISTOGRAM and INFO latencystats say how long \
-                commands took, SLOWLOG GET which ones took longest, INFO io how long the passes of the workers are.\n";
+    let threshold_ms = exec.local.config.latency_monitor_threshold();
+    let mut text = match threshold_ms {
+        0 => "Delays are not being recorded: CONFIG SET latency-monitor-threshold <milliseconds> starts that.\n".into(),
+        ms => format!("Delays of {ms} ms and more are recorded.\n"),
+    };
+    let monitor = monitor(exec);
+    if monitor.events().len() == 0 {
+        text += "None is remembered.\n";
+    }
+    for (name, event) in monitor.events() {
+        let (count, sum) = event.samples().fold((0, 0), |(count, sum), sample| (count + 1, sum + sample.took_ms));
+        text += &format!(
+            "{name}: {count} seconds with a delay, {} ms on average, {} ms at most.\n",
+            sum / count.max(1),
+            event.most_ms()
+        );
+    }
+    text += "SLOWLOG GET names the commands that took longest, INFO latencystats and LATENCY HISTOGRAM how long each took, \
+             INFO io how long the passes of the workers are.\n";
+    drop(monitor);
     exec.reply.put().verbatim(b"txt", text.as_bytes());
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::super::directive::{Directive, Form, bound, flag, list, number};
 pub const DIRECTIVES: &[Directive] = &[
     number("slowlog-log-slower-than", 10_000, (-1, i64::MAX), "Microseconds from which a command is in the slow log; 0 for all, -1 for none."),
     number("slowlog-max-len", 128, bound::LONG, "Commands the slow log remembers."),
-    number("latency-monitor-threshold", 0, bound::LONG, "Milliseconds from which LATENCY remembers an event; 0 for none.").not_yet(),
+    number("latency-monitor-threshold", 0, bound::LONG, "Milliseconds from which LATENCY remembers an event; 0 for none."),
     flag("latency-tracking", true, "Keep a histogram of times per command."),
     list("latency-tracking-info-percentiles", "50 99 99.9", Form::Percentiles, "Percentiles of it that INFO shows."),
     flag("command-cpu-tracking", false, "Measure the processor time of every command, and show the most that one took.").gimmal(),
