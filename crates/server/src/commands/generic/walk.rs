@@ -220,9 +220,9 @@ impl Walk {
     }
 
     fn close_chunk(&mut self) {
-        let mut chunk = std::mem::take(&mut self.open);
+        // The next one will be as large, and a little over: it should not be moved while it grows.
+        let chunk = std::mem::replace(&mut self.open, Vec::with_capacity(CHUNK + CHUNK / 16));
         self.bytes += chunk.len();
-        chunk.shrink_to_fit();
         self.chunks.push(Arc::new(chunk));
     }
 
