@@ -136,8 +136,6 @@ pub enum Encoding {
     Raw,
     /// A small aggregate.
     Listpack,
-    /// A small hash with fields that expire.
-    ListpackEx,
     /// A list beyond its limits.
     Quicklist,
     /// A set or hash beyond its limits.
@@ -158,7 +156,6 @@ impl Encoding {
             Self::Embstr => "embstr",
             Self::Raw => "raw",
             Self::Listpack => "listpack",
-            Self::ListpackEx => "listpackex",
             Self::Quicklist => "quicklist",
             Self::Hashtable => "hashtable",
             Self::Intset => "intset",
@@ -795,7 +792,7 @@ impl RawEntry {
             },
             (Type::Stream, _) => Encoding::Stream,
             (_, Form::Compact) => Encoding::Listpack,
-            (_, Form::Expiring) => Encoding::ListpackEx,
+            (_, Form::Expiring) => Encoding::Hashtable,
             (_, Form::Integers) => Encoding::Intset,
             (Type::List, Form::Large) => Encoding::Quicklist,
             (Type::SortedSet, Form::Large) => Encoding::Skiplist,

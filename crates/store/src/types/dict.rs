@@ -68,6 +68,25 @@ pub fn tag_of(key: &[u8]) -> u32 {
     (SipHasher13::new_with_keys(a, b).hash(key) >> 32) as u32
 }
 
+/// Where the item with some key is or would be; good until the next change.
+#[derive(Clone, Debug)]
+pub struct Place {
+    tag: u32,
+    at: Result<Position, Position>,
+}
+
+impl Place {
+    /// The hash of the key.
+    pub fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    /// Whether an item is there.
+    pub fn is_taken(&self) -> bool {
+        self.at.is_ok()
+    }
+}
+
 impl<K: Keyed> Dict<K> {
     /// Number of items.
     #[inline]
@@ -127,40 +146,59 @@ impl<K: Keyed> Dict<K> {
         self.tree.seek(|first| *first < tag, |at, _| at < tag)
     }
 
+    /// Where the item with this key is, or would be: for an edit that looks first.
+    pub fn place(&self, key: &[u8]) -> Place {
+        let tag = tag_of(key);
+        Place { tag, at: self.locate(tag, key) }
+    }
+
+    /// The item at a place.
+    pub fn at(&self, place: &Place) -> Option<&[u8]> {
+        let position = place.at.as_ref().ok()?;
+        self.tree.cursor(position).item().map(|(_, item)| item)
+    }
+
+    /// Inserts an item at its key's place, or replaces the one there; true if it is new.
+    pub fn put_at(&mut self, place: &Place, item: &[u8]) -> bool {
+        match &place.at {
+            Ok(position) => self.tree.replace(position, place.tag, item),
+            Err(position) => self.tree.insert(position, place.tag, item),
+        }
+        place.at.is_err()
+    }
+
+    /// Removes the item at a place; true if there is one.
+    pub fn remove_at(&mut self, place: &Place) -> bool {
+        if let Ok(position) = &place.at {
+            self.tree.remove(position);
+        }
+        place.at.is_ok()
+    }
+
     /// Inserts an item, or replaces the one with its key; true if it is new.
     pub fn put(&mut self, item: &[u8]) -> bool {
-        let tag = tag_of(K::key(item));
-        match self.locate(tag, K::key(item)) {
-            Ok(place) => {
-                self.tree.replace(&place, tag, item);
-                false
-            }
-            Err(place) => {
-                self.tree.insert(&place, tag, item);
-                true
-            }
-        }
+        self.put_at(&self.place(K::key(item)), item)
     }
 
     /// Inserts an item unless its key is there; true if it was not.
     pub fn add(&mut self, item: &[u8]) -> bool {
-        let tag = tag_of(K::key(item));
-        match self.locate(tag, K::key(item)) {
-            Ok(_) => false,
-            Err(place) => {
-                self.tree.insert(&place, tag, item);
-                true
-            }
+        let place = self.place(K::key(item));
+        let new = place.at.is_err();
+        if new {
+            self.put_at(&place, item);
         }
+        new
     }
 
     /// Removes the item with this key; true if it was there.
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        let found = self.locate(tag_of(key), key);
-        if let Ok(place) = found {
-            self.tree.remove(&place);
-        }
-        found.is_ok()
+        self.remove_at(&self.place(key))
+    }
+
+    /// The items whose keys have this hash.
+    pub fn with_tag(&self, tag: u32) -> impl Iterator<Item = &[u8]> + use<'_, K> {
+        let all = self.tree.iter_from(self.seek(tag).rank());
+        all.take_while(move |(at, _)| *at == tag).map(|(_, item)| item)
     }
 
     /// Removes the item with so many before it.

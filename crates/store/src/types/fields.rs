@@ -1,9 +1,10 @@
 //! A hash: fields with values, some of which expire.
 //!
 //! An item is `field length << 1 | expires (varint) | field | deadline i64, if it expires | value`, packed and in a tree alike. A
-//! field whose time is past is not there for readers ([`FieldsRef`] is made for a moment); it is removed by the next edit or by
-//! active expiry.
+//! field whose time is past is not there for readers, who say what time it is; it stays among the fields, and is counted, until it
+//! is written again or [`Fields::remove_due`] takes it out. A large hash has its [`Deadlines`] in order beside it.
 
+use super::deadlines::Deadlines;
 use super::dict::{Dict, Keyed};
 use super::packed::{Packed, PackedBuf};
 use super::{Form, Limits, Repr};
@@ -24,19 +25,16 @@ impl Keyed for FieldKey {
 pub struct FieldsTree {
     dict: Dict<FieldKey>,
     form: Form,
-    /// No field expires before this; `i64::MAX` if none does. May be too early after removals.
-    deadline_ms: i64,
-    /// Fields that expire.
-    volatile: usize,
+    deadlines: Deadlines,
 }
 
 impl FieldsTree {
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.dict.memory_bytes()
+        size_of::<Self>() + self.dict.memory_bytes() + self.deadlines.memory_bytes()
     }
 
     pub(super) fn free_cost(&self) -> usize {
-        self.dict.free_cost()
+        self.dict.free_cost() + self.deadlines.free_cost()
     }
 }
 
@@ -73,26 +71,49 @@ impl<'a> Field<'a> {
         Self { name, value, expire_at_ms: Some(i64::from_le_bytes(*deadline)) }
     }
 
-    /// Writes an item.
-    fn write(&self, to: &mut Vec<u8>) {
-        to.clear();
-        let mut head = self.name.len() << 1 | usize::from(self.expire_at_ms.is_some());
-        while head >= 0x80 {
-            to.push(u8::try_from(head & 0x7F).expect("7 bits") | 0x80);
-            head >>= 7;
+    /// The parts of its item: head, name, deadline, value.
+    #[inline]
+    fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]; 4]) -> R) -> R {
+        // As many bytes of seven bits as a length of 64 bits and a flag take.
+        let (mut head, mut head_len) = ([0; 10], 0);
+        let mut rest = (self.name.len() as u128) << 1 | u128::from(self.expire_at_ms.is_some());
+        loop {
+            let low = u8::try_from(rest & 0x7F).expect("7 bits");
+            rest >>= 7;
+            head[head_len] = if rest > 0 { low | 0x80 } else { low };
+            head_len += 1;
+            if rest == 0 {
+                break;
+            }
         }
-        to.push(u8::try_from(head).expect("7 bits"));
-        to.extend_from_slice(self.name);
-        if let Some(at_ms) = self.expire_at_ms {
-            to.extend_from_slice(&at_ms.to_le_bytes());
-        }
-        to.extend_from_slice(self.value);
+        let deadline = self.expire_at_ms.map(i64::to_le_bytes);
+        f(&[&head[..head_len], self.name, deadline.as_ref().map_or(&[][..], |bytes| bytes), self.value])
     }
 
-    fn is_live(&self, now_ms: i64) -> bool {
-        self.expire_at_ms.is_none_or(|at_ms| at_ms > now_ms)
+    /// Its item in one piece; a short one without an allocation.
+    fn with_item<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.with_parts(|parts| {
+            let mut short = [0; SHORT_ITEM];
+            let len: usize = parts.iter().map(|part| part.len()).sum();
+            let Some(item) = short.get_mut(..len) else { return f(&parts.concat()) };
+            let mut at = 0;
+            for part in parts {
+                item[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
+            }
+            f(item)
+        })
+    }
+
+    /// Whether it is there at this time: it is for the whole ms of its deadline, as a key is.
+    #[inline]
+    pub fn is_live(&self, now_ms: i64) -> bool {
+        self.expire_at_ms.is_none_or(|at_ms| at_ms >= now_ms)
     }
 }
+
+/// Items up to this are put together on the stack.
+const SHORT_ITEM: usize = 256;
 
 /// A hash, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +138,15 @@ impl<'a> FieldsRef<'a> {
         self.len() == 0
     }
 
+    /// Number of fields that are there at `now_ms`.
+    pub fn live_len(self, now_ms: i64) -> usize {
+        match self {
+            Self::Packed(packed) if packed.form() != Form::Expiring => packed.len(),
+            Self::Packed(_) => self.iter(now_ms).count(),
+            Self::Tree(tree) => tree.dict.len() - tree.deadlines.due(now_ms),
+        }
+    }
+
     /// What OBJECT ENCODING should call it.
     pub fn form(self) -> Form {
         match self {
@@ -125,16 +155,21 @@ impl<'a> FieldsRef<'a> {
         }
     }
 
-    /// The field of this name, if its time is not past at `now_ms`.
+    /// The field of this name, if it is there at `now_ms`.
     #[inline]
     pub fn find(self, name: &[u8], now_ms: i64) -> Option<Field<'a>> {
-        let field = match self {
+        self.find_any(name).filter(|field| field.is_live(now_ms))
+    }
+
+    /// The field of this name, even if its time is past.
+    #[inline]
+    pub fn find_any(self, name: &[u8]) -> Option<Field<'a>> {
+        match self {
             Self::Packed(packed) => {
-                packed.items().map(|(_, item)| Field::read(item)).find(|field| field.name == name)?
+                packed.items().map(|(_, item)| Field::read(item)).find(|field| same_bytes(field.name, name))
             }
-            Self::Tree(tree) => Field::read(tree.dict.find(name)?),
-        };
-        field.is_live(now_ms).then_some(field)
+            Self::Tree(tree) => tree.dict.find(name).map(Field::read),
+        }
     }
 
     /// The fields from number `rank` on, those whose time is past included.
@@ -171,17 +206,20 @@ impl<'a> FieldsRef<'a> {
         }
     }
 
-    /// No field expires before this; `i64::MAX` if none does.
-    pub fn deadline_ms(self) -> i64 {
+    /// The earliest deadline of a field.
+    pub fn deadline_ms(self) -> Option<i64> {
         match self {
-            Self::Packed(packed) if packed.form() == Form::Compact => i64::MAX,
-            Self::Packed(packed) => {
-                let deadlines = packed.items().filter_map(|(_, item)| Field::read(item).expire_at_ms);
-                deadlines.min().unwrap_or(i64::MAX)
-            }
-            Self::Tree(tree) => tree.deadline_ms,
+            Self::Packed(packed) if packed.form() != Form::Expiring => None,
+            Self::Packed(packed) => packed.items().filter_map(|(_, item)| Field::read(item).expire_at_ms).min(),
+            Self::Tree(tree) => tree.deadlines.earliest_ms(),
         }
     }
+}
+
+/// Whether two names are equal; most differ in their length or at the end.
+#[inline]
+fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last() == b.last() && a == b
 }
 
 /// A hash that can be changed.
@@ -213,92 +251,184 @@ impl Fields {
         }
     }
 
-    /// Inserts a field or replaces it with its deadline; true if there was none of this name.
-    pub fn put(&mut self, field: Field<'_>, limits: Limits) -> bool {
-        let mut item = Vec::new();
-        field.write(&mut item);
-        if let Repr::Packed(buf) = &mut self.repr {
-            let found = buf.view().items().find(|(_, item)| Field::read(item).name == field.name);
-            let found = found.map(|(at, item)| (at, item.len()));
-            let old_len = found.map_or(0, |(_, len)| len);
-            if buf.fits(item.len().saturating_sub(old_len)) {
-                match found {
-                    Some((at, _)) => buf.replace(at, &[&item]),
-                    None => buf.push(&[&item]),
-                }
-                let new = found.is_none();
-                self.reform(&field, limits);
-                return new;
-            }
-            self.grow();
+    /// Makes room for so many new fields at once: if they are too many for a compact encoding, it is given up before.
+    pub fn expect(&mut self, new: usize, limits: Limits) {
+        if new > limits.entries && self.view().form() == Form::Compact {
+            self.set_form(Form::Large);
         }
-        let Repr::Tree(tree) = &mut self.repr else { unreachable!("it was made large") };
-        if tree.volatile > 0
-            && let Some(old) = tree.dict.find(field.name)
-        {
-            tree.volatile -= usize::from(Field::read(old).expire_at_ms.is_some());
-        }
-        let new = tree.dict.put(&item);
-        if let Some(at_ms) = field.expire_at_ms {
-            tree.volatile += 1;
-            tree.deadline_ms = tree.deadline_ms.min(at_ms);
-        }
-        self.reform(&field, limits);
-        new
     }
 
-    /// Removes a field; true if it was there, live or not.
-    pub fn remove(&mut self, name: &[u8]) -> bool {
+    /// Inserts a field or replaces it with its deadline; answers what was there, live or not.
+    pub fn put(&mut self, field: Field<'_>, limits: Limits) -> Before {
+        let before = match &mut self.repr {
+            Repr::Packed(buf) => match put_packed(buf, &field) {
+                Some(before) => before,
+                None => {
+                    self.grow();
+                    return self.put(field, limits);
+                }
+            },
+            Repr::Tree(tree) => tree.put(&field),
+        };
+        self.reform(&field, limits);
+        before
+    }
+
+    /// Removes a field that is there at `now_ms`; with `i64::MIN` whatever its deadline. True if there was one.
+    pub fn remove(&mut self, name: &[u8], now_ms: i64) -> bool {
         match &mut self.repr {
             Repr::Packed(buf) => {
-                let found = buf.view().items().find(|(_, item)| Field::read(item).name == name).map(|(at, _)| at);
+                let field = |item| Field::read(item);
+                let found = buf.view().items().find(|(_, item)| same_bytes(field(item).name, name));
+                let found = found.filter(|(_, item)| field(item).is_live(now_ms)).map(|(at, _)| at);
                 found.is_some_and(|at| {
                     buf.remove(at);
                     true
                 })
             }
-            Repr::Tree(tree) => {
-                if tree.volatile > 0
-                    && let Some(old) = tree.dict.find(name)
-                    && Field::read(old).expire_at_ms.is_some()
-                {
-                    tree.volatile -= 1;
-                }
-                tree.dict.remove(name)
-            }
+            Repr::Tree(tree) => tree.remove(name, now_ms),
         }
     }
 
-    /// Keeps the encoding that Redis would report.
+    /// Gives a field that is there another deadline, or none.
+    pub fn set_expire(&mut self, name: &[u8], expire_at_ms: Option<i64>, limits: Limits) {
+        if let Some(field) = self.view().find_any(name) {
+            let value = field.value.to_vec();
+            self.put(Field { name, value: &value, expire_at_ms }, limits);
+        }
+    }
+
+    /// Removes fields whose deadline is before `now_ms`, at most `most` of them, and answers their names.
+    pub fn remove_due(&mut self, now_ms: i64, most: usize) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        match &mut self.repr {
+            Repr::Packed(buf) => {
+                while names.len() < most {
+                    let mut items = buf.view().items().map(|(at, item)| (at, Field::read(item)));
+                    let Some((at, field)) = items.find(|(_, field)| !field.is_live(now_ms)) else { break };
+                    names.push(field.name.to_vec());
+                    buf.remove(at);
+                }
+            }
+            Repr::Tree(tree) => {
+                for (at_ms, hash) in tree.deadlines.first(tree.deadlines.due(now_ms).min(most)) {
+                    let mut fields = tree.dict.with_tag(hash).map(Field::read);
+                    let field = fields.find(|field| field.expire_at_ms == Some(at_ms));
+                    let name = field.expect("a deadline has its field").name.to_vec();
+                    drop(fields);
+                    tree.remove(&name, i64::MIN);
+                    names.push(name);
+                }
+            }
+        }
+        names
+    }
+
+    /// Keeps the encoding that Valkey would report.
     fn reform(&mut self, field: &Field<'_>, limits: Limits) {
         let (form, len) = (self.view().form(), self.view().len());
-        let longest = field.name.len().max(field.value.len());
         let next = match form {
-            Form::Large => Form::Large,
-            _ if len > limits.entries || longest > limits.value => Form::Large,
+            Form::Expiring => Form::Expiring,
             _ if field.expire_at_ms.is_some() => Form::Expiring,
+            Form::Large => Form::Large,
+            _ if len > limits.entries || field.name.len().max(field.value.len()) > limits.value => Form::Large,
             other => other,
         };
         if next != form {
-            match &mut self.repr {
-                Repr::Packed(buf) => buf.set_form(next),
-                Repr::Tree(tree) => tree.form = next,
-            }
+            self.set_form(next);
+        }
+    }
+
+    fn set_form(&mut self, form: Form) {
+        match &mut self.repr {
+            Repr::Packed(buf) => buf.set_form(form),
+            Repr::Tree(tree) => tree.form = form,
         }
     }
 
     /// From packed to a tree.
     fn grow(&mut self) {
-        let view = self.view();
-        let mut tree =
-            FieldsTree { dict: Dict::default(), form: view.form(), deadline_ms: view.deadline_ms(), volatile: 0 };
+        let form = self.view().form();
+        let mut tree = FieldsTree { dict: Dict::default(), form, deadlines: Deadlines::default() };
         if let Repr::Packed(buf) = &self.repr {
             for (_, item) in buf.view().items() {
-                tree.dict.put(item);
-                tree.volatile += usize::from(Field::read(item).expire_at_ms.is_some());
+                tree.put(&Field::read(item));
             }
         }
         self.repr = Repr::Tree(Box::new(tree));
+    }
+}
+
+/// What was there before a field was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing.
+    Nothing,
+    /// A field with this deadline, which may be past.
+    Field(Option<i64>),
+}
+
+impl Before {
+    /// Whether there was a field at this time.
+    pub fn was_live(self, now_ms: i64) -> bool {
+        matches!(self, Self::Field(at_ms) if at_ms.is_none_or(|at_ms| at_ms >= now_ms))
+    }
+
+    /// Whether there was one whose time was past.
+    pub fn was_past(self, now_ms: i64) -> bool {
+        self != Self::Nothing && !self.was_live(now_ms)
+    }
+}
+
+/// Puts a field into a packed hash; `None`, and no change, if it does not fit.
+fn put_packed(buf: &mut PackedBuf, field: &Field<'_>) -> Option<Before> {
+    field.with_parts(|parts| {
+        let mut items = buf.view().items().map(|(at, item)| (at, item.len(), Field::read(item)));
+        let found = items.find(|(_, _, other)| same_bytes(other.name, field.name));
+        let found = found.map(|(at, len, other)| (at, len, other.expire_at_ms));
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        if !buf.fits(len.saturating_sub(found.map_or(0, |(_, len, _)| len))) {
+            return None;
+        }
+        match found {
+            Some((at, _, old_ms)) => {
+                buf.replace(at, parts);
+                Some(Before::Field(old_ms))
+            }
+            None => {
+                buf.push(parts);
+                Some(Before::Nothing)
+            }
+        }
+    })
+}
+
+impl FieldsTree {
+    fn put(&mut self, field: &Field<'_>) -> Before {
+        let place = self.dict.place(field.name);
+        let old = self.dict.at(&place).map(|item| Field::read(item).expire_at_ms);
+        field.with_item(|item| self.dict.put_at(&place, item));
+        let old_ms = old.flatten();
+        if old_ms != field.expire_at_ms {
+            if let Some(at_ms) = old_ms {
+                self.deadlines.remove(at_ms, place.tag());
+            }
+            if let Some(at_ms) = field.expire_at_ms {
+                self.deadlines.add(at_ms, place.tag());
+            }
+        }
+        old.map_or(Before::Nothing, Before::Field)
+    }
+
+    fn remove(&mut self, name: &[u8], now_ms: i64) -> bool {
+        let place = self.dict.place(name);
+        let Some(field) = self.dict.at(&place).map(Field::read).filter(|field| field.is_live(now_ms)) else {
+            return false;
+        };
+        if let Some(at_ms) = field.expire_at_ms {
+            self.deadlines.remove(at_ms, place.tag());
+        }
+        self.dict.remove_at(&place)
     }
 }
 
@@ -325,22 +455,35 @@ mod tests {
                 let name = format!("field:{}", (random >> 40) % names).into_bytes();
                 let value = vec![b'v'; usize::try_from((random >> 20) % 70).expect("small")];
                 if random >> 62 == 0 {
-                    assert_eq!(fields.remove(&name), model.remove(&name).is_some());
+                    assert_eq!(fields.remove(&name, i64::MIN), model.remove(&name).is_some());
+                } else if random >> 60 == 4 {
+                    let now_ms = round - 50;
+                    let mut due: Vec<_> = model
+                        .iter()
+                        .filter(|(_, (_, at))| at.is_some_and(|at| at < now_ms))
+                        .map(|(name, _)| name.clone())
+                        .collect();
+                    let mut removed = fields.remove_due(now_ms, usize::MAX);
+                    removed.sort();
+                    due.sort();
+                    due.iter().for_each(|name| drop(model.remove(name)));
+                    assert_eq!(removed, due);
                 } else {
                     let expire_at_ms = (random >> 61 == 7).then_some(round);
-                    let new = fields.put(Field { name: &name, value: &value, expire_at_ms }, LIMITS);
-                    assert_eq!(new, model.insert(name, (value, expire_at_ms)).is_none());
+                    let before = fields.put(Field { name: &name, value: &value, expire_at_ms }, LIMITS);
+                    let old = model.insert(name, (value, expire_at_ms));
+                    assert_eq!(before, old.map_or(Before::Nothing, |(_, at)| Before::Field(at)));
                 }
-                assert_eq!(fields.view().len(), model.len());
+                let live = model.values().filter(|(_, at)| at.is_none_or(|at| at >= round - 20)).count();
+                assert_eq!((fields.view().len(), fields.view().live_len(round - 20)), (model.len(), live));
             }
             for number in 0..names {
                 let name = format!("field:{number}").into_bytes();
-                let expected = model.get(&name).filter(|(_, at)| at.is_none_or(|at| at > 29_000));
+                let expected = model.get(&name).filter(|(_, at)| at.is_none_or(|at| at >= 29_000));
                 let found = fields.view().find(&name, 29_000);
                 assert_eq!(found.map(|f| (f.value, f.expire_at_ms)), expected.map(|(v, at)| (v.as_slice(), *at)));
             }
-            let earliest = model.values().filter_map(|(_, at)| *at).min().unwrap_or(i64::MAX);
-            assert!(fields.view().deadline_ms() <= earliest);
+            assert_eq!(fields.view().deadline_ms(), model.values().filter_map(|(_, at)| *at).min());
         }
     }
 
@@ -352,7 +495,10 @@ mod tests {
         fields.put(Field { name: b"b", value: b"1", expire_at_ms: Some(5) }, LIMITS);
         assert_eq!(fields.view().form(), Form::Expiring);
         fields.put(plain(b"c", &[b'x'; 65]), LIMITS);
-        assert_eq!(fields.view().form(), Form::Large);
+        assert_eq!(fields.view().form(), Form::Expiring, "what can expire is never said to be without deadlines");
+        let mut long = Fields::empty_in(Vec::new());
+        long.put(plain(b"c", &[b'x'; 65]), LIMITS);
+        assert_eq!(long.view().form(), Form::Large);
         let mut many = Fields::empty_in(Vec::new());
         for number in 0..=512_u32 {
             assert_eq!(many.view().form(), Form::Compact, "{number}");

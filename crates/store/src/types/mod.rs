@@ -8,6 +8,7 @@
 //! value (`List`, …) that [`crate::EntryMut::edit`] hands to writers. An edit of a packed value works on a copy in a buffer that
 //! is used again, and the result is copied back into the entry: two copies of at most a kilobyte.
 
+mod deadlines;
 pub mod dict;
 pub mod fields;
 pub mod list;
@@ -18,7 +19,7 @@ pub mod sorted_set;
 pub mod stream;
 pub mod tree;
 
-pub use fields::{Field, Fields, FieldsRef};
+pub use fields::{Before, Field, Fields, FieldsRef};
 pub use list::{List, ListRef};
 pub use packed::{PACKED_MAX, Packed, PackedBuf};
 pub use set::{Set, SetRef};
@@ -72,7 +73,7 @@ pub enum Form {
     Large = 1,
     /// `intset`: a set that had only integers so far.
     Integers = 2,
-    /// `listpackex`: a compact hash with a field that expires, now or earlier.
+    /// `hashtable`: a hash with a field that expires, now or earlier.
     Expiring = 3,
 }
 
