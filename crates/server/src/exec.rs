@@ -433,10 +433,27 @@ impl<'a> Exec<'a> {
         mut key: Key<'_, '_>,
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<Edited<R>, Stop> {
-        if self.peek(key.again()).is_some() {
-            let edited = self.edit(key, change)?;
-            return Ok(edited.expect("the key was just seen, under its lock"));
+        let mut buffer = std::mem::take(&mut self.local.scratch);
+        let Some(mut entry) = self.write(key.again()) else {
+            self.local.scratch = buffer;
+            return Ok(self.create(key, change));
+        };
+        let mut void = false;
+        let edited = entry.edit(&mut buffer, |value: &mut T| {
+            let result = change(value);
+            void = value.is_void();
+            result
+        });
+        self.local.scratch = buffer;
+        let result = edited.ok_or(Stop::Error(WRONG_TYPE))?;
+        if void {
+            drop(self.remove(key));
         }
+        Ok(Edited { result, created: false, emptied: void })
+    }
+
+    /// Makes a missing key with what `change` puts into an empty value.
+    fn create<T: Kind, R>(&mut self, key: Key<'_, '_>, change: impl FnOnce(&mut T) -> R) -> Edited<R> {
         let mut value = T::new_in(Vec::new());
         let result = change(&mut value);
         let created = !value.is_void();
@@ -444,7 +461,7 @@ impl<'a> Exec<'a> {
             let put = self.put_aggregate(key, value.into_aggregate(), None);
             debug_assert!(!put.replaced);
         }
-        Ok(Edited { result, created, emptied: false })
+        Edited { result, created, emptied: false }
     }
 
     /// As [`Exec::put`], for an aggregate with elements.

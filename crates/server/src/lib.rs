@@ -45,6 +45,8 @@ pub mod os;
 pub mod pubsub;
 pub mod rates;
 pub mod reply;
+pub mod sample;
+pub mod scan;
 pub mod serve;
 pub mod session;
 pub mod shared;

@@ -55,6 +55,8 @@ pub struct WorkerStats {
     pub keyspace_misses: Counter,
     /// Keys removed because their time had come.
     pub expired_keys: Counter,
+    /// Fields of hashes whose time had come.
+    pub expired_fields: Counter,
     /// Keys removed because memory was over its limit.
     pub evicted_keys: Counter,
     /// Clients closed because all of them together took too much memory.
@@ -146,6 +148,7 @@ impl WorkerStats {
             keyspace_hits: Counter::default(),
             keyspace_misses: Counter::default(),
             expired_keys: Counter::default(),
+            expired_fields: Counter::default(),
             evicted_keys: Counter::default(),
             evicted_clients: Counter::default(),
             dirty: Counter::default(),
@@ -197,6 +200,7 @@ impl WorkerStats {
             &self.keyspace_hits,
             &self.keyspace_misses,
             &self.expired_keys,
+            &self.expired_fields,
             &self.evicted_keys,
             &self.evicted_clients,
             &self.received_bytes,

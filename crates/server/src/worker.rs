@@ -663,7 +663,18 @@ impl Random {
         Random(u64::from_le_bytes(seed))
     }
 
+    /// Numbers that follow from a seed.
+    pub fn from_seed(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// Other numbers, for a command that goes on later.
+    pub fn split(&mut self) -> Random {
+        Random(self.next())
+    }
+
     /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "numbers without end are drawn, not iterated over")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -8,6 +8,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod generic;
+pub mod hash;
 pub mod help;
 pub mod hyperloglog;
 pub mod info;
@@ -29,6 +30,7 @@ pub fn table() -> Table {
         string::COMMANDS,
         bitmap::COMMANDS,
         hyperloglog::COMMANDS,
+        hash::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,

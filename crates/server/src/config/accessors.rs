@@ -173,6 +173,10 @@ plain! {
     lazyfree_lazy_user_del: flag "lazyfree-lazy-user-del";
     /// Let FLUSHALL and FLUSHDB free in the background.
     lazyfree_lazy_user_flush: flag "lazyfree-lazy-user-flush";
+    /// Fields of a compact hash.
+    hash_max_listpack_entries: count "hash-max-listpack-entries";
+    /// Longest field or value of a compact hash, in bytes.
+    hash_max_listpack_value: size "hash-max-listpack-value";
     /// Refuse writes after a failed snapshot.
     stop_writes_on_bgsave_error: flag "stop-writes-on-bgsave-error";
     /// Compress strings in snapshots.

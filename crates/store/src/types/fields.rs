@@ -138,6 +138,15 @@ impl<'a> FieldsRef<'a> {
         self.len() == 0
     }
 
+    /// The value itself; a large one is shared.
+    pub fn to_owned(self) -> Fields {
+        let repr = match self {
+            Self::Packed(packed) => Repr::Packed(PackedBuf::copy_in(Vec::new(), packed)),
+            Self::Tree(tree) => Repr::Tree(Box::new(tree.clone())),
+        };
+        Fields { repr }
+    }
+
     /// Number of fields that are there at `now_ms`.
     pub fn live_len(self, now_ms: i64) -> usize {
         match self {

@@ -46,6 +46,7 @@ pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("rejected_connections", shared.sum(|s| s.rejected.value()));
     text.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     text.field("expired_keys", shared.sum(|s| s.expired_keys.value()));
+    text.field("expired_fields", shared.sum(|s| s.expired_fields.value()));
     text.field("expired_stale_perc", "0.00");
     text.field("expired_time_cap_reached_count", 0);
     text.field("expire_cycle_cpu_milliseconds", shared.sum(|s| s.expire_ns.value()) / 1_000_000);

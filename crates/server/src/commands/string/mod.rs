@@ -8,6 +8,8 @@ mod lcs;
 mod number;
 mod set;
 
+pub use number::NOT_A_FLOAT;
+
 use crate::args::Args;
 use crate::arguments::{block, double, integer, key, one_of, string, unix_time, word};
 use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_range, key1, keyflag::*};

@@ -5,8 +5,8 @@ use super::super::directive::{Directive, bound, bytes, number};
 /// The section's rows.
 #[rustfmt::skip] // one row, one line
 pub const DIRECTIVES: &[Directive] = &[
-    number("hash-max-listpack-entries", 512, bound::LONG, "Fields of a hash kept compact.").alias(&["hash-max-ziplist-entries"]).not_yet(),
-    bytes("hash-max-listpack-value", 64, bound::SIZE, "Longest field or value of a compact hash.").alias(&["hash-max-ziplist-value"]).not_yet(),
+    number("hash-max-listpack-entries", 512, bound::LONG, "Fields of a hash kept compact.").alias(&["hash-max-ziplist-entries"]),
+    bytes("hash-max-listpack-value", 64, bound::SIZE, "Longest field or value of a compact hash.").alias(&["hash-max-ziplist-value"]),
     number("list-max-listpack-size", -2, bound::ANY_INT, "Elements of a list node; -1 to -5 for nodes of 4, 8, 16, 32 or 64 KiB.").alias(&["list-max-ziplist-size"]).not_yet(),
     number("list-compress-depth", 0, bound::INT, "List nodes at each end that stay uncompressed; 0 compresses none.").ignored("list nodes are not compressed"),
     number("set-max-intset-entries", 512, bound::LONG, "Members of a set of integers kept compact.").not_yet(),

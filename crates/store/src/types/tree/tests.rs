@@ -25,7 +25,7 @@ impl Random {
 }
 
 fn bytes_of(tag: u32) -> Vec<u8> {
-    let len = if tag % 97 == 0 { 1500 } else { (tag % 50) as usize };
+    let len = if tag.is_multiple_of(97) { 1500 } else { (tag % 50) as usize };
     vec![u8::try_from(tag % 251).expect("a byte"); len]
 }
 
