@@ -54,6 +54,7 @@ mod sync;
 #[allow(unsafe_code)]
 mod table;
 pub mod types;
+mod waiters;
 mod watch;
 
 pub use access::{AccessClock, LFU_INITIAL, Lfu};
@@ -66,4 +67,5 @@ pub use hash::{Hash, SHARD_BITS_MAX};
 pub use keyspace::{Bucket, Keyspace, Options};
 pub use rope::{EXTENT, Rope, RopeBuilder};
 pub use shard::{LentShard, Shard, ShardState};
+pub use waiters::{Waiter, Waiters};
 pub use table::{EntryMut, POSITION_BITS, Put, Removed, StandaloneTable, Table};
