@@ -6,8 +6,8 @@
 use crate::exec::{ReplyError, error};
 use gimmal_resp::Span;
 use gimmal_store::{NewValue, Rope};
-use std::cell::OnceCell;
 use std::ops::Index;
+use std::sync::OnceLock;
 
 /// An argument that is not in the receive buffer.
 #[derive(Debug, Clone)]
@@ -22,18 +22,18 @@ pub enum Detached {
 #[derive(Debug)]
 pub struct Large {
     rope: Rope,
-    flat: OnceCell<Vec<u8>>,
+    flat: OnceLock<Vec<u8>>,
 }
 
 impl From<Rope> for Detached {
     fn from(rope: Rope) -> Detached {
-        Detached::Large(Large { rope, flat: OnceCell::new() })
+        Detached::Large(Large { rope, flat: OnceLock::new() })
     }
 }
 
 impl Clone for Large {
     fn clone(&self) -> Large {
-        Large { rope: self.rope.clone(), flat: OnceCell::new() }
+        Large { rope: self.rope.clone(), flat: OnceLock::new() }
     }
 }
 
@@ -176,6 +176,11 @@ pub fn new_value(bytes: &[u8]) -> NewValue<'_> {
         },
         _ => NewValue::Bytes(bytes),
     }
+}
+
+/// A decimal number with an optional fraction and exponent, or an infinity; no spaces.
+pub fn parse_float(bytes: &[u8]) -> Option<f64> {
+    std::str::from_utf8(bytes).ok()?.parse().ok().filter(|number: &f64| !number.is_nan())
 }
 
 /// A canonical decimal: no sign but `-`, no leading zero, no spaces, within 64 bits (Redis's `string2ll`).

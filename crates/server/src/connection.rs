@@ -1,6 +1,7 @@
 //! A connection's state on its worker: what was received and not yet run, what is to be sent and what is held back.
 
 use crate::args::Detached;
+use crate::blocking::Waiter;
 use crate::exec::Continuation;
 use crate::session::Session;
 use gimmal_io::{ConnId, Output};
@@ -8,6 +9,7 @@ use gimmal_log::Lsn;
 use gimmal_resp::{Parser, Span};
 use gimmal_store::RopeBuilder;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Everything of one connection but its socket, which the engine owns.
 pub struct Connection {
@@ -39,6 +41,8 @@ pub struct Connection {
     pub sending: usize,
     /// What the connection is doing.
     pub state: State,
+    /// Its command that waits for a key.
+    pub waiting: Option<Arc<Waiter>>,
     /// What is set aside until it can go on; rare, so boxed.
     pub aside: Option<Box<Aside>>,
     /// Since when its output is over the soft limit (0 if it is not), or since when it lingers, in ms.
@@ -119,6 +123,7 @@ impl Connection {
             late: None,
             sending: 0,
             state: State::Open,
+            waiting: None,
             aside: None,
             since_ms: 0,
             marks: Marks::default(),
@@ -159,9 +164,9 @@ impl Connection {
         !matches!(self.state, State::Lingering | State::Closing)
     }
 
-    /// Its command waits to be run.
+    /// Its command waits: to be run, or for a key.
     pub fn is_blocked(&self) -> bool {
-        self.state == State::Aside && matches!(self.aside.as_deref(), Some(Aside::Parked(_)))
+        self.waiting.is_some() || self.state == State::Aside && matches!(self.aside.as_deref(), Some(Aside::Parked(_)))
     }
 
     /// It is neither closed nor about to be.

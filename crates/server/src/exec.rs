@@ -15,8 +15,10 @@ use crate::tx::Watch;
 use crate::worker::Local;
 use gimmal_log::Lsn;
 use gimmal_log::record::Record;
-use gimmal_store::types::{Aggregate, Kind};
-use gimmal_store::{Batch, Entry, EntryMut, Exclusive, Hash, LentShard, NewValue, OwnedEntry, Put, Shard, ShardState};
+use gimmal_store::types::{Aggregate, Kind, Type};
+use gimmal_store::{
+    Batch, Entry, EntryMut, Exclusive, Hash, LentShard, NewValue, OwnedEntry, Put, Shard, ShardState, Waiter,
+};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -467,9 +469,12 @@ impl<'a> Exec<'a> {
     /// As [`Exec::put`], for an aggregate with elements.
     pub fn put_aggregate(&mut self, key: Key<'_, '_>, value: Aggregate, expire_at_ms: Option<i64>) -> Put {
         let (table, state) = key.shard.parts(key.db);
-        state.modified(key.db, key.hash, key.key);
+        let waited = state.modified(key.db, key.hash, key.key);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put_aggregate(key.hash, key.key, value, expire_at_ms, clock);
+        if waited {
+            self.local.woken(key.db, key.key);
+        }
         self.replaced(put, key.db, key.key)
     }
 
@@ -477,9 +482,12 @@ impl<'a> Exec<'a> {
     #[inline]
     pub fn put(&mut self, key: Key<'_, '_>, value: NewValue<'_>, expire_at_ms: Option<i64>) -> Put {
         let (table, state) = key.shard.parts(key.db);
-        state.modified(key.db, key.hash, key.key);
+        let waited = state.modified(key.db, key.hash, key.key);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put(key.hash, key.key, value, expire_at_ms, clock);
+        if waited {
+            self.local.woken(key.db, key.key);
+        }
         self.replaced(put, key.db, key.key)
     }
 
@@ -487,8 +495,11 @@ impl<'a> Exec<'a> {
     /// discarded.
     pub fn put_owned(&mut self, key: Key<'_, '_>, entry: impl Into<OwnedEntry>) -> Put {
         let (table, state) = key.shard.parts(key.db);
-        state.modified(key.db, key.hash, key.key);
+        let waited = state.modified(key.db, key.hash, key.key);
         let mut put = table.put_owned(key.hash, key.key, entry.into());
+        if waited {
+            self.local.woken(key.db, key.key);
+        }
         // As in Redis this is a new key even where another was: that one was removed first.
         self.notify_in(key.db, notify::NEW, "new", key.key);
         if let Some(old) = put.old.take() {
@@ -501,7 +512,9 @@ impl<'a> Exec<'a> {
     pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Taken<'a>> {
         let (table, state) = key.shard.parts(key.db);
         let removed = table.remove(key.hash, key.key)?;
-        state.modified(key.db, key.hash, key.key);
+        if state.modified(key.db, key.hash, key.key) {
+            self.local.woken(key.db, key.key);
+        }
         Some(Taken::new(removed, &self.shared.lazyfree))
     }
 
@@ -522,12 +535,14 @@ impl<'a> Exec<'a> {
         put
     }
 
-    /// A key was changed: who watches it is told. Every effective change comes through here or through the shard's
+    /// A key was changed: who watches it is told, and who waits for it will be served. Every effective change comes through here or through the shard's
     /// [`ShardState::modified`]: what is put or removed when that happens, what is edited when its effect is recorded,
     /// since only then it is known that there was one.
     #[inline]
     pub fn modified(&mut self, key: &mut Key<'_, '_>) {
-        key.shard.state().modified(key.db, key.hash, key.key);
+        if key.shard.state().modified(key.db, key.hash, key.key) {
+            self.local.woken(key.db, key.key);
+        }
     }
 
     /// Records the effect of a change of this key, as a command to replay; called under the key's lock.
@@ -557,11 +572,9 @@ impl<'a> Exec<'a> {
     /// Records one effect of several locked keys as one record, written by `write` for the database it is given.
     pub fn effect_many(&mut self, keys: &mut LockedMany<'_>, changes: u64, write: impl FnOnce(&mut Record, u32)) {
         self.local.stats.dirty.add(changes);
-        if self.shared.watching.keys() != 0 {
-            for i in 0..keys.len() {
-                if keys.keys[i].written.get() {
-                    keys.key(i).tell();
-                }
+        for i in 0..keys.len() {
+            if keys.keys[i].written.get() {
+                self.modified(&mut keys.key(i));
             }
         }
         if !self.local.log_active {
@@ -643,7 +656,9 @@ fn expired(
     removed: OwnedEntry,
 ) {
     local.stats.expired_keys.add(1);
-    state.modified(db, hash, removed.entry().key());
+    if state.modified(db, hash, removed.entry().key()) {
+        local.woken(db, removed.entry().key());
+    }
     if local.log_active {
         let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
         stamp(local, state, depends_on, db, hash, lsn);
@@ -674,9 +689,15 @@ impl<'m, 'l> Key<'m, 'l> {
         Key { shard: self.shard, hash: self.hash, key: self.key, db: self.db, written: self.written }
     }
 
-    /// Tells who watches the key that it was changed.
-    pub fn tell(&mut self) {
-        self.shard.state().modified(self.db, self.hash, self.key);
+    /// Whether somebody waits for a value of this type at the key.
+    pub fn is_waited_for(&mut self, kind: Type) -> bool {
+        let (db, key) = (self.db, self.key);
+        self.shard.state().waiters().is_some_and(|waiters| waiters.waits_for(db, key, kind))
+    }
+
+    /// Lists somebody who waits for the key.
+    pub fn wait(&mut self, waiter: Arc<dyn Waiter>) {
+        self.shard.state().wait(self.db, self.key, waiter);
     }
 
     /// Watches the key.

@@ -17,6 +17,8 @@ pub enum Question {
     List(ClientFilter),
     /// Close each connection that fits; the flag says that the reply is `+OK` or an error, not a count (old form).
     Kill(ClientFilter, bool),
+    /// End the wait of the client with this id; the flag says that it gets an error, not what a timeout answers.
+    Unblock(u64, bool),
 }
 
 /// Which connections are meant.

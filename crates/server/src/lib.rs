@@ -24,6 +24,7 @@ pub mod accept;
 pub mod alloc;
 pub mod args;
 pub mod arguments;
+pub mod blocking;
 pub mod command;
 pub mod commands;
 pub mod config;

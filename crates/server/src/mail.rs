@@ -9,7 +9,8 @@ use crate::gather::Gather;
 use crate::pubsub::Publication;
 use crate::session::Peer;
 use crossbeam_queue::SegQueue;
-use gimmal_io::{Socket, Waker};
+use gimmal_io::{ConnId, Output, Socket, Waker};
+use gimmal_log::Lsn;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -24,6 +25,17 @@ pub enum Message {
     Ask(Arc<Gather>),
     /// All workers have answered your connection's question.
     Answered(Arc<Gather>),
+    /// Your connection's blocking command was served.
+    Served {
+        /// The connection.
+        conn: ConnId,
+        /// The wait's number.
+        number: u64,
+        /// The reply.
+        output: Output,
+        /// The reply shows writes up to here.
+        lsn: Lsn,
+    },
     /// Look at the shared state: the log was released, a pause ended, the server stops.
     Look,
 }

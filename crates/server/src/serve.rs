@@ -34,7 +34,7 @@ const QUERY_PAUSE: usize = 1 << 20;
 const SPARE_OUTPUTS: usize = 128;
 const SPARE_BYTES: usize = 64 * 1024;
 /// After this many failed tries a command closes the gate, so that one over many shards is not starved.
-const TRIES_BEFORE_GATE: u32 = 8;
+pub const TRIES_BEFORE_GATE: u32 = 8;
 /// Before authentication: bytes of query, and of unread replies.
 const UNAUTHENTICATED_QUERY: usize = 16 * 1024;
 const UNAUTHENTICATED_OUTPUT: usize = 1024;
@@ -152,6 +152,11 @@ impl State {
         let started = self.local.now_raw();
         let (mut at, mut left) = (0, PASS_COMMANDS);
         let used = loop {
+            // Who waits for what the last command made comes first.
+            if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
+                self.mark(id, c, true);
+                break at;
+            }
             if c.pending_bytes() > self.output_pause(c) || left == 0 {
                 self.mark(id, c, left == 0 && at < buffer.len());
                 break at;
@@ -292,6 +297,9 @@ impl State {
                 _ if command.detached => {}
                 _ => c.detached = detached,
             }
+            if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
+                break;
+            }
             let full = c.pending_bytes() > self.output_pause(c);
             if c.state != Doing::Open || full || self.local.raw_ns_since(started) > PASS_NS {
                 break;
@@ -415,13 +423,20 @@ impl State {
                 c.state = Doing::Aside;
                 self.mark(id, c, true);
             }
-            Stop::Wait => c.state = Doing::Waiting,
+            Stop::Wait => {
+                c.state = Doing::Waiting;
+                self.begin_wait(id, c);
+            }
         }
     }
 
     /// Takes up a command that was set aside.
     fn run_aside<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
         if c.pending_bytes() > self.output_pause(c) {
+            return;
+        }
+        if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
+            self.mark(id, c, true);
             return;
         }
         let Some(aside) = c.aside.take() else { return };
@@ -680,6 +695,7 @@ impl State {
         if c.session.is_listener() {
             self.local.stop_listening(&self.shared, &mut c.session, id);
         }
+        self.end_wait(c);
         c.state = Doing::Closing;
         c.aside = None;
         self.actions.push(Action::Close(id));
@@ -710,6 +726,11 @@ impl State {
     pub fn peer_closed(&mut self, id: ConnId) {
         let Some(mut connection) = self.connections.lift(id) else { return };
         connection.marks.ended = true;
+        if connection.waiting.is_some() {
+            // Nobody is there to take what it waits for; what it sent behind the command will not be reached.
+            self.end_wait(&mut connection);
+            self.begin_close(id, &mut connection);
+        }
         self.after_commands(id, &mut connection);
         self.connections.put_back(id, connection);
     }
@@ -778,6 +799,14 @@ impl State {
         self.connections.put_back(id, connection);
     }
 
+    /// The connection's wait is over, and its reply written, which depends on `lsn`: it goes on with what it sent meanwhile.
+    pub fn go_on(&mut self, id: ConnId, c: &mut Connection, lsn: Lsn) {
+        self.hold(id, c, lsn);
+        let more = c.state == Doing::Open && !c.query.is_empty();
+        self.mark(id, c, more);
+        self.after_commands(id, c);
+    }
+
     /// Answers a broken request, and closes once the answer is sent.
     #[cold]
     fn protocol_error(&mut self, c: &mut Connection, error: &ProtocolError) {
@@ -813,6 +842,23 @@ impl Connection {
 }
 
 impl Parked {
+    /// Copies a command with all its arguments.
+    pub fn whole(args: &Args<'_>) -> Parked {
+        let mut parked = Parked::keep(args);
+        for (i, span) in parked.spans.iter_mut().enumerate() {
+            if let Some(detached) = args.detached(i) {
+                span.len = u32::try_from(parked.detached.len()).expect("fewer than its arguments");
+                parked.detached.push(detached.clone());
+            }
+        }
+        parked
+    }
+
+    /// Its arguments.
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.bytes, &self.spans, &self.detached)
+    }
+
     /// Copies a command, so that it can be run when its bytes are gone. Its detached arguments are moved in later.
     fn keep(args: &Args<'_>) -> Parked {
         let mut bytes = Vec::new();

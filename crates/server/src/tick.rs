@@ -98,7 +98,9 @@ fn expire(state: &mut State, started: Instant) {
             shard.table(db).expire_some(now_ms, EXPIRE_KEYS, &mut |removed, hash| expired.push((removed, hash)));
             state.local.stats.expired_keys.add(expired.len() as u64);
             for (removed, hash) in expired {
-                shard.state().modified(db, hash, removed.entry().key());
+                if shard.state().modified(db, hash, removed.entry().key()) {
+                    state.local.woken(db, removed.entry().key());
+                }
                 if state.local.log_active {
                     let lsn = state.local.append(db, &[b"DEL", removed.entry().key()]);
                     shard.state().stamp(db, hash, lsn);

@@ -447,7 +447,8 @@ pub fn tell_watchers(exec: &mut Exec<'_>, partner: impl Fn(usize) -> Option<usiz
                 exec.peek(locked.key()).is_some()
             });
             if there.contains(&true) {
-                exec.lock_held(db, hash, &name).key().tell();
+                let mut locked = exec.lock_held(db, hash, &name);
+                exec.modified(&mut locked.key());
             }
         }
     }

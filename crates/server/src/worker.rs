@@ -7,6 +7,7 @@
 //! [`State`] is all of a worker but its engine, so that it is compiled once for the three engines; what it wants of the
 //! engine while a completion is borrowed from it goes through `actions`.
 
+use crate::blocking::{Blocked, Waiter};
 use crate::command::gate;
 use crate::config::{ClientClass, Config, Events};
 use crate::connection::{Connection, Connections, State as Doing};
@@ -52,6 +53,10 @@ pub struct State {
     pub dirty: Vec<ConnId>,
     /// Connections whose replies wait for the log, or whose commands wait for the end of a pause.
     pub holding: Vec<ConnId>,
+    /// Its connections that wait for a key.
+    pub blocked: Blocked,
+    /// Times that a ready key's waiters could not be served.
+    pub serve_tries: u32,
     /// What the engine is to do.
     pub actions: Vec<Action>,
     /// Buffers of sent replies, to be used again; the last one used is the warmest.
@@ -135,6 +140,12 @@ pub struct Local {
     pub random: Random,
     /// A buffer for editing small aggregates.
     pub scratch: Vec<u8>,
+    /// Keys that this worker made ready for who waits for them, in order.
+    pub ready_keys: VecDeque<(usize, Box<[u8]>)>,
+    /// The command that runs has begun to wait.
+    pub blocking: Option<Arc<Waiter>>,
+    /// The command that runs is a waiter's.
+    pub serving: bool,
     appender: Appender,
     record: Record,
     timer: quanta::Clock,
@@ -182,6 +193,9 @@ impl<E: Engine> Worker<E> {
             random: Random::seeded(),
             appender: shared.log.appender(id),
             scratch: Vec::new(),
+            ready_keys: VecDeque::new(),
+            blocking: None,
+            serving: false,
             record: Record::new(),
             lap: timer.raw(),
             pass_began: timer.raw(),
@@ -195,6 +209,8 @@ impl<E: Engine> Worker<E> {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             holding: Vec::new(),
+            blocked: Blocked::default(),
+            serve_tries: 0,
             actions: Vec::new(),
             spare: Vec::new(),
             receivers: Vec::new(),
@@ -234,7 +250,9 @@ impl<E: Engine> Worker<E> {
         let mut batch = shared.keyspace.gate().enter(me);
         self.state.begin_pass();
         self.complete(&mut batch);
+        self.state.time_out();
         self.state.run_ready(&mut batch);
+        self.state.serve_ready(&mut batch);
         self.state.release_held();
         self.state.look_for_publications();
         self.flush();
@@ -254,12 +272,18 @@ impl<E: Engine> Worker<E> {
     /// How long the engine may wait: not at all while there is work, else until the next tick.
     fn sleep_for(&mut self) -> Duration {
         let state = &mut self.state;
-        let busy = !state.ready.is_empty() || !state.dirty.is_empty() || !state.local.pubsub.is_done();
+        let served = state.local.pubsub.is_done() && state.local.ready_keys.is_empty();
+        let busy = !state.ready.is_empty() || !state.dirty.is_empty() || !served;
         if busy || !state.may_sleep_on_log() || !state.shared.mail[state.local.id].may_sleep() {
             return Duration::ZERO;
         }
         let pause_ms = state.shared.pause.until_ms() - state.local.now_ms;
         let most = if pause_ms > 0 { TICK.min(Duration::from_millis(pause_ms.unsigned_abs())) } else { TICK };
+        let most = match state.blocked.next_ms() {
+            None => most,
+            // To the ms: clients measure their timeouts.
+            Some(at_ms) => most.min(Duration::from_millis((at_ms - crate::now_ms()).max(1).unsigned_abs())),
+        };
         state.ticker.until_next(TICK).min(most)
     }
 
@@ -390,7 +414,7 @@ impl State {
     fn end_pass(&mut self, counters: gimmal_io::Counters) {
         let State { holding, connections, .. } = self;
         let blocked = holding.iter().filter(|id| connections.find(**id).is_some_and(|c| c.is_blocked())).count();
-        self.local.stats.blocked.set(blocked as u64);
+        self.local.stats.blocked.set((blocked + self.blocked.len()) as u64);
         let stats = &self.local.stats;
         stats.passes.add(1);
         let ended = self.local.timer.raw();
@@ -437,6 +461,7 @@ impl State {
                 Message::Move(socket, connection) => self.arrive(socket, connection),
                 Message::Ask(gather) => crate::commands::client::answer(self, &gather),
                 Message::Answered(gather) => crate::commands::client::answered(self, &gather),
+                Message::Served { conn, number, output, lsn } => self.served(conn, number, output, lsn),
                 Message::Look => {}
             }
         }
@@ -485,6 +510,7 @@ impl State {
             connection.state = Doing::Closing;
             connection.aside = None;
             self.actions.push(Action::Close(id));
+            self.end_wait_of(id);
         }
     }
 

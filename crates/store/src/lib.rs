@@ -30,6 +30,7 @@ compile_error!("slots hold 48-bit addresses: 64-bit targets only");
 mod access;
 #[allow(unsafe_code)]
 mod allocator;
+mod claim;
 #[allow(unsafe_code)]
 mod database;
 #[allow(unsafe_code)]
@@ -59,6 +60,7 @@ mod watch;
 
 pub use access::{AccessClock, LFU_INITIAL, Lfu};
 pub use allocator::Allocator;
+pub use claim::Claim;
 pub use database::DetachedDatabase;
 pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, Large, NewValue, OwnedEntry, StringRef, ValueRef};
 pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};
@@ -67,5 +69,5 @@ pub use hash::{Hash, SHARD_BITS_MAX};
 pub use keyspace::{Bucket, Keyspace, Options};
 pub use rope::{EXTENT, Rope, RopeBuilder};
 pub use shard::{LentShard, Shard, ShardState};
-pub use waiters::{Waiter, Waiters};
 pub use table::{EntryMut, POSITION_BITS, Put, Removed, StandaloneTable, Table};
+pub use waiters::{Waiter, Waiters};

@@ -28,6 +28,7 @@ use crate::gate::Batch;
 use crate::hash::Hash;
 use crate::keyspace::Keyspace;
 use crate::table::{Context, Table};
+use crate::waiters::{Waiter, Waiters};
 use crate::watch::Watchers;
 
 /// A locked shard. Dropping it unlocks.
@@ -174,8 +175,8 @@ pub struct ShardState {
     pub last_lsn: u64,
     /// Latest time, in ms, that a command in this shard has seen: time under the lock never goes back.
     pub last_now_ms: i64,
-    /// Who watches keys of this shard; `None` if nobody does.
-    watchers: Option<Box<Watchers>>,
+    /// Who watches keys of this shard or waits for them; `None` if nobody does.
+    attention: Option<Box<Attention>>,
     /// The highest durable LSN that was seen here.
     durable_lsn: u64,
     /// A record that concerned all keys ended here.
@@ -190,6 +191,13 @@ const _: () = assert!(std::mem::offset_of!(ShardCell, state) + std::mem::offset_
 
 /// Database and hash, to LSN.
 type Stamps = HashMap<Stamp, u64, BuildHasherDefault<TakeHash>>;
+
+/// Who is to be told of changes.
+#[derive(Default)]
+struct Attention {
+    watchers: Watchers,
+    waiters: Waiters,
+}
 
 #[derive(Default)]
 struct Generation {
@@ -230,36 +238,65 @@ impl ShardState {
         self.newest_of_dirty(db, hash, durable_lsn)
     }
 
-    /// A key was changed or removed: who watches it is told. One branch while nobody watches a key of this shard.
+    /// A key was changed or removed: who watches it is told. True if somebody waits for it, who is then to be served. One branch
+    /// while nobody watches a key of this shard or waits for one.
     #[inline]
-    pub fn modified(&mut self, db: usize, hash: Hash, name: &[u8]) {
-        if self.watchers.is_some() {
-            self.tell_watchers(db, hash, name);
-        }
+    #[must_use = "waiters are served by the worker that made the change"]
+    pub fn modified(&mut self, db: usize, hash: Hash, name: &[u8]) -> bool {
+        self.attention.is_some() && self.attend(db, hash, name)
     }
 
     #[cold]
-    fn tell_watchers(&mut self, db: usize, hash: Hash, name: &[u8]) {
-        if self.watchers.as_mut().is_some_and(|watchers| watchers.tell(db, hash, name)) {
-            self.watchers = None;
-        }
+    fn attend(&mut self, db: usize, hash: Hash, name: &[u8]) -> bool {
+        let Some(attention) = &mut self.attention else { return false };
+        attention.watchers.tell(db, hash, name);
+        let waited = attention.waiters.waits(db, name);
+        self.forget_attention();
+        waited
     }
 
     /// Sets `flag` when the key is next changed.
     pub fn watch(&mut self, db: usize, hash: Hash, name: &Arc<[u8]>, flag: &Arc<AtomicBool>) {
-        self.watchers.get_or_insert_default().add(db, hash, name, flag);
+        self.attention.get_or_insert_default().watchers.add(db, hash, name, flag);
     }
 
     /// Ends a watch. Dropping the flag ends it too, only later.
     pub fn unwatch(&mut self, db: usize, hash: Hash, flag: &Arc<AtomicBool>) {
-        if self.watchers.as_mut().is_some_and(|watchers| watchers.remove(db, hash, flag)) {
-            self.watchers = None;
+        if let Some(attention) = &mut self.attention {
+            attention.watchers.remove(db, hash, flag);
+            self.forget_attention();
         }
     }
 
     /// The keys that are watched here, each by database, hash and name, perhaps more than once; some of the watches may have ended.
     pub fn watched(&self) -> Vec<(usize, Hash, Arc<[u8]>)> {
-        self.watchers.as_ref().map_or_else(Vec::new, |watchers| watchers.keys())
+        self.attention.as_ref().map_or_else(Vec::new, |attention| attention.watchers.keys())
+    }
+
+    /// Who waits for keys of this shard, if anybody does.
+    #[inline]
+    pub fn waiters(&self) -> Option<&Waiters> {
+        self.attention.as_ref().map(|attention| &attention.waiters)
+    }
+
+    /// Lists somebody who waits for a key.
+    pub fn wait(&mut self, db: usize, name: &[u8], waiter: Arc<dyn Waiter>) {
+        self.attention.get_or_insert_default().waiters.add(db, name, waiter);
+    }
+
+    /// Forgets those who no longer wait for a key.
+    pub fn sweep_waiters(&mut self, db: usize, name: &[u8]) {
+        if let Some(attention) = &mut self.attention {
+            attention.waiters.sweep_key(db, name);
+            self.forget_attention();
+        }
+    }
+
+    fn forget_attention(&mut self) {
+        let idle = |attention: &Attention| attention.watchers.is_empty() && attention.waiters.is_empty();
+        if self.attention.as_deref().is_some_and(idle) {
+            self.attention = None;
+        }
     }
 
     /// Keys that are remembered.

@@ -9,6 +9,8 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::types::Type;
+
 /// Somebody who waits for one or more keys.
 pub trait Waiter: Any + Send + Sync {
     /// Whether it still waits. Once false it stays false.
@@ -16,18 +18,18 @@ pub trait Waiter: Any + Send + Sync {
 
     /// Its place among all waiters: who came first is served first. Drawn under the lock of the keys it waits for.
     fn number(&self) -> u64;
+
+    /// The type of value that can serve it.
+    fn kind(&self) -> Type;
 }
 
-/// A key's name with its database.
-type Name = (usize, Box<[u8]>);
+/// The waiters of each key of a database, in the order in which they came.
+type ByKey = HashMap<Box<[u8]>, Vec<Arc<dyn Waiter>>>;
 
-/// The waiters of one shard. Empty, it is one null pointer.
+/// The waiters of one shard.
 #[derive(Default)]
-pub struct Waiters(Option<Box<Lists>>);
-
-#[derive(Default)]
-struct Lists {
-    by_key: HashMap<Name, Vec<Arc<dyn Waiter>>>,
+pub struct Waiters {
+    databases: HashMap<usize, ByKey>,
     /// Waiters in all lists, with those that no longer wait.
     listed: usize,
     /// Sweep when this many are listed.
@@ -39,26 +41,29 @@ const SWEEP_MIN: usize = 64;
 
 impl Waiters {
     /// Whether nobody is listed.
-    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.databases.is_empty()
     }
 
     /// Lists a waiter for a key, behind all that are there.
     pub fn add(&mut self, db: usize, key: &[u8], waiter: Arc<dyn Waiter>) {
-        let lists = self.0.get_or_insert_default();
-        if lists.listed >= lists.sweep_at.max(SWEEP_MIN) {
-            lists.sweep();
+        if self.listed >= self.sweep_at.max(SWEEP_MIN) {
+            self.sweep();
         }
-        let list = lists.by_key.entry((db, Box::from(key))).or_default();
+        let list = self.databases.entry(db).or_default().entry(Box::from(key)).or_default();
         debug_assert!(list.last().is_none_or(|last| last.number() <= waiter.number()));
         list.push(waiter);
-        lists.listed += 1;
+        self.listed += 1;
     }
 
     /// Whether somebody waits for a key.
     pub fn waits(&self, db: usize, key: &[u8]) -> bool {
         self.list(db, key).iter().any(|waiter| waiter.is_waiting())
+    }
+
+    /// Whether somebody waits for a value of this type at a key.
+    pub fn waits_for(&self, db: usize, key: &[u8], kind: Type) -> bool {
+        self.list(db, key).iter().any(|waiter| waiter.kind() == kind && waiter.is_waiting())
     }
 
     /// The waiters of a key from this number on, oldest first.
@@ -70,40 +75,38 @@ impl Waiters {
 
     /// Forgets the waiters of a key that no longer wait.
     pub fn sweep_key(&mut self, db: usize, key: &[u8]) {
-        let Some(lists) = &mut self.0 else { return };
-        let name = (db, Box::from(key));
-        if let Some(list) = lists.by_key.get_mut(&name) {
+        let Some(by_key) = self.databases.get_mut(&db) else { return };
+        if let Some(list) = by_key.get_mut(key) {
             let before = list.len();
             list.retain(|waiter| waiter.is_waiting());
-            lists.listed -= before - list.len();
+            self.listed -= before - list.len();
             if list.is_empty() {
-                lists.by_key.remove(&name);
+                by_key.remove(key);
             }
         }
-        if lists.by_key.is_empty() {
-            self.0 = None;
+        if by_key.is_empty() {
+            self.databases.remove(&db);
         }
     }
 
-    /// The keys of a database that somebody waits for.
+    /// The keys of a database that somebody waits for, or has waited for.
     pub fn keys(&self, db: usize) -> impl Iterator<Item = &[u8]> {
-        let lists = self.0.iter().flat_map(|lists| &lists.by_key);
-        lists.filter(move |((of, _), _)| *of == db).map(|((_, key), _)| &**key)
+        self.databases.get(&db).into_iter().flat_map(HashMap::keys).map(|key| &**key)
     }
 
     fn list(&self, db: usize, key: &[u8]) -> &[Arc<dyn Waiter>] {
-        let Some(lists) = &self.0 else { return &[] };
-        lists.by_key.get(&(db, Box::from(key))).map_or(&[], Vec::as_slice)
+        self.databases.get(&db).and_then(|by_key| by_key.get(key)).map_or(&[], Vec::as_slice)
     }
-}
 
-impl Lists {
     fn sweep(&mut self) {
-        self.by_key.retain(|_, list| {
-            list.retain(|waiter| waiter.is_waiting());
-            !list.is_empty()
+        self.databases.retain(|_, by_key| {
+            by_key.retain(|_, list| {
+                list.retain(|waiter| waiter.is_waiting());
+                !list.is_empty()
+            });
+            !by_key.is_empty()
         });
-        self.listed = self.by_key.values().map(Vec::len).sum();
+        self.listed = self.databases.values().flat_map(HashMap::values).map(Vec::len).sum();
         self.sweep_at = self.listed * 2;
     }
 }
@@ -122,6 +125,10 @@ mod tests {
 
         fn number(&self) -> u64 {
             self.0
+        }
+
+        fn kind(&self) -> Type {
+            Type::List
         }
     }
 

@@ -62,6 +62,11 @@ impl Watchers {
         self.retain(db, hash, |watcher| !std::ptr::eq(watcher.flag.as_ptr(), Arc::as_ptr(flag)))
     }
 
+    /// Whether there are no watches, ended ones included.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub(crate) fn keys(&self) -> Vec<(usize, Hash, Arc<[u8]>)> {
         let keys = self.keys.iter().flat_map(|(key, watchers)| watchers.iter().map(move |watcher| (key, watcher)));
         keys.map(|(key, watcher)| (key.db, Hash(key.hash), Arc::clone(&watcher.name))).collect()

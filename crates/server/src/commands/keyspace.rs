@@ -111,6 +111,7 @@ fn flushall(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 fn flush(exec: &mut Exec<'_>, databases: std::ops::Range<usize>, effect: &[u8]) -> Outcome {
     let closed = exec.exclusive()?;
     tx::tell_watchers(exec, |db| databases.contains(&db).then_some(db));
+    exec.wake_databases(|db| databases.contains(&db));
     let mut removed = 0;
     for db in databases {
         let detached = exec.shared.keyspace.detach_database(exec.batch(), db);
@@ -137,6 +138,7 @@ fn swapdb(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         _ => None,
     });
     exec.shared.keyspace.swap_databases(exec.batch(), a, b);
+    exec.wake_databases(|db| db == a || db == b);
     exec.effect_exclusive(&[b"SWAPDB", args.at(1), args.at(2)]);
     drop(closed);
     exec.reply.put().ok();

@@ -153,7 +153,9 @@ fn make_room(local: &mut Local, shared: &Shared, batch: &Batch<'_>) -> Room {
 /// A key was evicted, and its shard is still locked: an effect like any other.
 fn record(local: &mut Local, shared: &Shared, state: &mut ShardState, db: usize, hash: Hash, removed: OwnedEntry) {
     local.stats.evicted_keys.add(1);
-    state.modified(db, hash, removed.entry().key());
+    if state.modified(db, hash, removed.entry().key()) {
+        local.woken(db, removed.entry().key());
+    }
     if local.log_active {
         let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
         state.stamp(db, hash, lsn);

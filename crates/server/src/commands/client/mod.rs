@@ -329,6 +329,13 @@ pub fn answer(state: &mut State, gather: &Arc<Gather>) {
     let answers = match &gather.question {
         Question::List(filter) => list::answer(state, filter),
         Question::Kill(filter, _) => kill::answer(state, filter, gather.client),
+        Question::Unblock(id, with_error) => {
+            if state.unblock(*id, *with_error) {
+                vec![(*id, String::new())]
+            } else {
+                Vec::new()
+            }
+        }
     };
     gather.answer(answers, &state.shared.mail);
 }
@@ -338,6 +345,7 @@ pub fn answered(state: &mut State, gather: &Arc<Gather>) {
     match &gather.question {
         Question::List(filter) => list::answered(state, gather, filter),
         Question::Kill(_, old_form) => kill::answered(state, gather, *old_form),
+        Question::Unblock(..) => pause::unblocked(state, gather),
     }
 }
 

@@ -1,9 +1,13 @@
 //! Clients that wait: CLIENT PAUSE and UNPAUSE, and waking one that a command blocks.
 
+use super::NOT_IN_TRANSACTION;
 use crate::args::Args;
 use crate::command::gate;
 use crate::dispatch::wrong_arguments;
-use crate::exec::{Exec, Outcome, ReplyError};
+use crate::exec::{Exec, Outcome, ReplyError, Stop};
+use crate::gather::{Gather, Question};
+use crate::reply::Reply;
+use crate::worker::State;
 
 pub fn pause(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let all = match args.len() {
@@ -45,16 +49,33 @@ pub fn unpause(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// No command blocks its client in this server, so there is nobody to wake.
+/// Ends the wait of a client of any worker.
 pub fn unblock(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let reason_known = args.len() < 4 || args.is(3, "timeout") || args.is(3, "error");
     if args.len() > 4 {
         return Err(wrong_arguments(args).into());
     }
-    if !reason_known {
+    let with_error = args.len() == 4 && args.is(3, "error");
+    if args.len() == 4 && !with_error && !args.is(3, "timeout") {
         return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
     }
-    args.int(2)?;
-    exec.reply.put().integer(0);
-    Ok(())
+    let id = args.int(2)?;
+    if exec.in_transaction() {
+        return Err(NOT_IN_TRANSACTION.into());
+    }
+    let Ok(id) = u64::try_from(id) else {
+        exec.reply.put().integer(0);
+        return Ok(());
+    };
+    Gather::ask(Question::Unblock(id, with_error), exec);
+    Err(Stop::Wait)
+}
+
+/// Tells whether there was one.
+pub fn unblocked(state: &mut State, gather: &Gather) {
+    let found = gather.take().len();
+    state.reply_later(gather.conn, |c, _| {
+        if !gather.silent {
+            Reply::new(&mut c.output, c.session.resp3).put().count(found);
+        }
+    });
 }
