@@ -17,16 +17,15 @@ pub(crate) fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<
     if len > input.len().saturating_mul(LONGEST / 3) {
         return Err(Flaw("compressed string declares more than it can hold"));
     }
-    out.reserve(len);
+    out.resize(len, 0);
+    let mut at = 0;
     let mut rest = input;
     while let [control, after @ ..] = rest {
         let control = usize::from(*control);
         if control < LITERALS {
             let (run, after) = after.split_at_checked(control + 1).ok_or(CUT)?;
-            if run.len() > len - out.len() {
-                return Err(OVERFLOW);
-            }
-            out.extend_from_slice(run);
+            out.get_mut(at..at + run.len()).ok_or(OVERFLOW)?.copy_from_slice(run);
+            at += run.len();
             rest = after;
             continue;
         }
@@ -37,23 +36,29 @@ pub(crate) fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<
         };
         let [low, after @ ..] = after else { return Err(CUT) };
         let distance = ((control & 0x1f) << 8 | usize::from(*low)) + 1;
-        let from = out.len().checked_sub(distance).ok_or(Flaw("compressed string refers to before its beginning"))?;
-        if copied > len - out.len() {
+        let from = at.checked_sub(distance).ok_or(Flaw("compressed string refers to before its beginning"))?;
+        if copied > len - at {
             return Err(OVERFLOW);
         }
-        copy_back(out, from, copied);
+        copy_back(&mut out[from..at + copied], distance);
+        at += copied;
         rest = after;
     }
-    if out.len() == len { Ok(()) } else { Err(Flaw("compressed string is shorter than declared")) }
+    if at == len { Ok(()) } else { Err(Flaw("compressed string is shorter than declared")) }
 }
 
-/// Appends `len` bytes from `from` on; what is appended may itself be copied.
-fn copy_back(out: &mut Vec<u8>, from: usize, len: usize) {
-    let mut left = len;
-    while left > 0 {
-        let step = left.min(out.len() - from);
-        out.extend_from_within(from..from + step);
-        left -= step;
+/// Fills `bytes` behind its first `distance` bytes with these, again and again.
+fn copy_back(bytes: &mut [u8], distance: usize) {
+    if let (1, [first, rest @ ..]) = (distance, &mut *bytes) {
+        rest.fill(*first);
+        return;
+    }
+    let mut done = distance;
+    while done < bytes.len() {
+        // What is copied may itself be part of the copy: it doubles.
+        let step = done.min(bytes.len() - done);
+        bytes.copy_within(..step, done);
+        done += step;
     }
 }
 
