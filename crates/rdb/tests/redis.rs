@@ -315,3 +315,65 @@ fn redis_7_0_loads_version_10_only() {
     let newer = Options { version: Version::V11, ..Options::default() };
     assert!(redis.restore("key", &write(&object, &newer)).is_error());
 }
+
+/// A payload of an older version around an encoded value.
+fn sealed(body: &[u8], version: u16) -> Vec<u8> {
+    let mut payload = [body, &version.to_le_bytes()].concat();
+    let sum = gimmal_rdb::crc64(0, &payload);
+    payload.extend(sum.to_le_bytes());
+    payload
+}
+
+/// The beginning of a string shorter than 64 bytes, and its bytes.
+fn short(bytes: &[u8]) -> Vec<u8> {
+    [&[u8::try_from(bytes.len()).expect("short")], bytes].concat()
+}
+
+/// A ziplist of short strings.
+fn ziplist(texts: &[&str]) -> Vec<u8> {
+    let mut body = Vec::new();
+    let (mut before, mut tail) = (0, 10);
+    for text in texts {
+        tail = 10 + body.len();
+        body.push(before);
+        body.extend(short(text.as_bytes()));
+        before = u8::try_from(text.len() + 2).expect("short");
+    }
+    let sizes = [body.len() + 11, tail].map(|size| u32::try_from(size).expect("short").to_le_bytes());
+    [&sizes.concat()[..], &[u8::try_from(texts.len()).expect("few"), 0], &body[..], &[0xff]].concat()
+}
+
+/// What servers before 7.0 wrote, made by hand: Redis 7.0 and we read the same.
+#[test]
+fn payloads_of_older_servers_are_read_as_redis_reads_them() {
+    let Some(mut redis) = Redis::start("older", &STRICT) else { return };
+    let pairs = short(&ziplist(&["a", "1", "b", "2.5"]));
+    let values = [
+        [&[1, 2, 1, b'a'][..], &[0xc1, 0, 1]].concat(),
+        [&[10], &pairs[..]].concat(),
+        [&[14, 2], &pairs[..], &pairs[..]].concat(),
+        [&[12], &pairs[..]].concat(),
+        [&[13], &pairs[..]].concat(),
+        [&[9], &short(&[2, 1, b'a', 2, 1, b'x', b'y', b'?', 1, b'b', 0, 0, 0xff])[..]].concat(),
+        [&[3, 3, 1, b'a', 255, 1, b'b', 254, 1, b'c'][..], &short(b"1.25")].concat(),
+        old_stream(),
+    ];
+    for value in values {
+        let payload = sealed(&value, 6);
+        let reply = redis.restore("key", &payload);
+        assert!(!reply.is_error(), "type {}: {reply:?}", value[0]);
+        assert!(read(&payload) == read(&redis.dump("key")), "type {}", value[0]);
+    }
+}
+
+/// A stream of Redis 5: two entries and a group that has read the first, which is pending.
+fn old_stream() -> Vec<u8> {
+    let id = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let entry = |ms: u8, value: u8| [2, 1, ms, 1, 0, 1, 0x81, value, 2, 4, 1];
+    let master = [2, 1, 0, 1, 1, 1, 0x81, b'f', 2, 0, 1];
+    let node = [&[40, 0, 0, 0, 15, 0], &master[..], &entry(0, b'v'), &entry(1, b'w'), &[0xff]].concat();
+    let time = 1_600_000_000_000_u64.to_le_bytes();
+    let group = [&short(b"g")[..], &[1, 0, 1], &id[..], &time, &[1]].concat();
+    let consumer = [&[1], &short(b"c")[..], &time, &[1], &id].concat();
+    [&[15, 1], &short(&id)[..], &short(&node), &[2, 2, 0, 1], &group, &consumer].concat()
+}
