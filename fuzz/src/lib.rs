@@ -7,6 +7,7 @@
 
 pub mod command_front;
 pub mod pieces;
+pub mod rdb_value;
 pub mod resp_reply;
 pub mod resp_request;
 pub mod script;

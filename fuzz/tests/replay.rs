@@ -24,6 +24,11 @@ fn command_front() {
     replay("command_front", gimmal_fuzz::command_front::run);
 }
 
+#[test]
+fn rdb_value() {
+    replay("rdb_value", gimmal_fuzz::rdb_value::run);
+}
+
 fn replay(target: &str, run: fn(&[u8])) {
     let mut kept = Vec::new();
     for dir in ["regressions", "corpus"] {
