@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::command::{Entry, flag, gate};
 use crate::events::Sample;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
-use crate::{evict, slowlog, tx};
+use crate::{evict, monitor, slowlog, tx};
 use std::borrow::Cow;
 
 /// Finds the command of these arguments; `last` is tried first, since pipelines repeat themselves.
@@ -49,6 +49,12 @@ pub fn run(exec: &mut Exec<'_>, found: Option<&'static Entry>, args: &Args<'_>) 
 /// Calls a command's handler, and counts it.
 #[inline]
 pub fn call(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outcome {
+    if exec.local.monitored { monitor::call(exec, entry, args) } else { carry_out(exec, entry, args) }
+}
+
+/// As [`call`], and nobody is shown it.
+#[inline]
+pub fn carry_out(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outcome {
     exec.session.last_command = u32::try_from(entry.id).unwrap_or(u32::MAX);
     let outcome = match exec.local.tracks_cpu {
         false => (entry.command.run)(exec, args),

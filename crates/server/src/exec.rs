@@ -187,6 +187,7 @@ impl<'a> Exec<'a> {
         self.enter_shard(&mut shard);
         let db = self.session.db;
         self.depend(&mut shard, db, hash);
+        self.show_line();
         Ok(Locked { shard, hash, key, db })
     }
 
@@ -226,6 +227,7 @@ impl<'a> Exec<'a> {
             self.depend(&mut shards[at], db, hash);
             many.push(ManyKey { shard: at, hash, key, db, written: Cell::new(false) });
         }
+        self.show_line();
         Ok(LockedMany { shards, keys: many })
     }
 
@@ -237,6 +239,7 @@ impl<'a> Exec<'a> {
         let mut shard = self.try_lock(shard)?;
         self.enter_shard(&mut shard);
         self.depends_on = self.depends_on.max(shard.state().last_lsn);
+        self.show_line();
         Ok(shard)
     }
 
@@ -287,7 +290,17 @@ impl<'a> Exec<'a> {
             return Ok(None);
         }
         let batch: &'a Batch<'a> = self.batch;
-        batch.try_close().map(Some).ok_or(Stop::Park)
+        let closed = batch.try_close().ok_or(Stop::Park)?;
+        self.show_line();
+        Ok(Some(closed))
+    }
+
+    /// The command has its locks: its place in the order of commands is known, and monitors are shown it.
+    #[inline]
+    fn show_line(&mut self) {
+        if let Some(line) = self.local.line.take() {
+            self.local.show(self.shared, line);
+        }
     }
 
     #[inline]

@@ -40,6 +40,7 @@ pub mod keys;
 pub mod lazyfree;
 pub mod logging;
 pub mod mail;
+pub mod monitor;
 pub mod notify;
 #[allow(unsafe_code)]
 pub mod os;

@@ -86,7 +86,7 @@ fn kept(args: &Args<'_>) -> Vec<Vec<u8>> {
 }
 
 /// Whether argument `i` is a password, or may hold one.
-fn is_secret(args: &Args<'_>, i: usize) -> bool {
+pub fn is_secret(args: &Args<'_>, i: usize) -> bool {
     let follows =
         |word: &str, from: usize, reach: usize| (i.saturating_sub(reach).max(from)..i).any(|at| args.is(at, word));
     if args.is(0, "hello") {

@@ -132,6 +132,10 @@ pub struct Local {
     pub gathered: Gathered,
     /// Connections of this worker that listen, and what is to be handed to them.
     pub pubsub: Subscribers,
+    /// There are monitors.
+    pub monitored: bool,
+    /// The line of the command that runs, until it is shown.
+    pub line: Option<Vec<u8>>,
     /// The reply of the command that ran is a push: CLIENT REPLY does not silence it.
     pub pushed: bool,
     /// The connection whose command runs.
@@ -188,6 +192,8 @@ impl<E: Engine> Worker<E> {
             exclusive: false,
             gathered: Gathered::default(),
             pubsub: Subscribers::default(),
+            monitored: false,
+            line: None,
             pushed: false,
             conn: ConnId { index: 0, generation: 0 },
             random: Random::seeded(),
@@ -385,6 +391,7 @@ impl State {
         local.log_active = self.shared.log.is_active();
         local.released = if local.log_active { self.shared.log.released() } else { Lsn::MAX };
         local.look_at(&self.shared.settings);
+        local.monitored = self.shared.pubsub.has_monitors();
         local.gates = match self.shared.pause.at(local.now_ms) {
             None => 0,
             Some(false) => gate::PAUSED_WRITES,

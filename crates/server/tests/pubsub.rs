@@ -201,3 +201,94 @@ fn take_events(listener: &mut Client) -> u64 {
         count += 1;
     }
 }
+
+/// The quoted words of a monitor's line.
+fn shown(line: &Reply) -> String {
+    let Reply::Simple(line) = line else { panic!("no line: {line:?}") };
+    let line = String::from_utf8_lossy(line).into_owned();
+    let (time, rest) = line.split_once(" [").expect("a time");
+    let (seconds, micros) = time.split_once('.').expect("seconds");
+    assert!(seconds.parse::<u64>().is_ok() && micros.len() == 6 && micros.parse::<u32>().is_ok(), "{line}");
+    let (from, words) = rest.split_once("] ").expect("where it comes from");
+    assert!(from.split_once(' ').is_some_and(|(db, address)| db.parse::<u32>().is_ok() && address.contains(':')));
+    format!("{} {words}", from.split(' ').next().unwrap_or_default())
+}
+
+#[test]
+fn a_monitor_sees_what_clients_send() {
+    for workers in WORKERS {
+        let server = InProcess::start(workers);
+        let (mut monitor, mut client) = (server.connect(), server.connect());
+        assert_eq!(monitor.ask("MONITOR"), Reply::Simple(b"OK".to_vec()));
+        client.call(&[b"set", b"a\r\n\"\\\x00\xff", b"1"]);
+        client.ask("SELECT 2");
+        client.ask("Get k");
+        client.ask("CONFIG GET port");
+        client.ask("HELLO 2 AUTH default secret");
+        client.ask("NOSUCH");
+        client.ask("GET");
+        client.ask("LPUSH");
+        for line in ["MULTI", "SET k v", "PING", "EXEC", "FLUSHALL"] {
+            client.ask(line);
+        }
+        let expected = [
+            r#"0 "set" "a\r\n\"\\\x00\xff" "1""#,
+            r#"0 "SELECT" "2""#,
+            r#"2 "Get" "k""#,
+            r#"2 "HELLO" "2" "AUTH" "(redacted)" "(redacted)""#,
+            r#"2 "MULTI""#,
+            r#"2 "SET" "k" "v""#,
+            r#"2 "PING""#,
+            r#"2 "EXEC""#,
+            r#"2 "FLUSHALL""#,
+        ];
+        for expected in expected {
+            assert_eq!(shown(&monitor.reply()), expected, "{workers} workers");
+        }
+        let text = running::error_text(&monitor.ask("GET k"));
+        assert_eq!(text, "ERR Replica can't interact with the keyspace");
+        monitor.send(b"PING\r\nRESET\r\nGET k\r\n");
+        assert_eq!(monitor.reply(), Reply::Simple(b"PONG".to_vec()));
+        assert_eq!(shown(&monitor.reply()), r#"0 "PING""#);
+        assert_eq!(monitor.reply(), Reply::Simple(b"RESET".to_vec()));
+        assert!(monitor.reply().is_null());
+    }
+}
+
+/// The key's final value is that of the last SET that was shown, and each GET answers the SET shown before it.
+#[test]
+fn a_monitor_sees_commands_of_one_key_in_the_order_in_which_they_took_effect() {
+    const COMMANDS: usize = 2000;
+    for workers in WORKERS {
+        let server = InProcess::start(workers);
+        let mut monitor = server.connect();
+        monitor.ask("MONITOR");
+        let history = AtomicU64::new(0);
+        let answers: Vec<Vec<(String, String)>> = thread::scope(|scope| {
+            let (server, history) = (&server, &history);
+            let clients: Vec<_> = (0..4)
+                .map(|n| {
+                    scope.spawn(move || {
+                        let mut client = server.connect();
+                        let mut answers = Vec::new();
+                        for _ in 0..COMMANDS {
+                            let id = format!("{n}:{}", history.fetch_add(1, SeqCst));
+                            let before = text(&client.ask(&format!("GETSET k {id}")));
+                            answers.push((id, before));
+                        }
+                        answers
+                    })
+                })
+                .collect();
+            clients.into_iter().map(|client| client.join().expect("a client")).collect()
+        });
+        let before: BTreeMap<String, String> = answers.into_iter().flatten().collect();
+        let mut last = String::new();
+        for _ in 0..before.len() {
+            let line = shown(&monitor.reply());
+            let id = line.rsplit('"').nth(1).expect("a word").to_owned();
+            assert_eq!(before[&id], last, "{workers} workers: {line}");
+            last = id;
+        }
+    }
+}

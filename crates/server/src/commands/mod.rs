@@ -15,6 +15,7 @@ pub mod info;
 pub mod keyspace;
 pub mod latency;
 pub mod memory;
+pub mod monitor;
 pub mod pubsub;
 pub mod scripting;
 pub mod server;
@@ -47,5 +48,6 @@ pub fn table() -> Table {
         scripting::COMMANDS,
         transaction::COMMANDS,
         pubsub::COMMANDS,
+        monitor::COMMANDS,
     ])
 }
