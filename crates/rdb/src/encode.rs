@@ -17,7 +17,8 @@ mod stream;
 
 /// Writes one value: the byte of its type, the key if it is in a file, and the value.
 ///
-/// Each method takes the number of elements and the elements; an aggregate has at least one. A wrong number is an error.
+/// Each method takes the number of elements and the elements; an aggregate but a stream has at least
+/// one. A wrong number is an error.
 #[derive(Debug)]
 pub struct Encoder<'a, W: Write> {
     out: &'a mut W,
@@ -66,6 +67,7 @@ impl<'a, W: Write> Encoder<'a, W> {
 
     /// A set.
     pub fn set<T: AsRef<[u8]>>(mut self, len: usize, members: impl IntoIterator<Item = T> + Clone) -> io::Result<()> {
+        not_empty(len)?;
         if len <= self.options.set_max_intset_entries {
             let integers: Option<Vec<i64>> = members.clone().into_iter().map(|m| parse_i64(m.as_ref())).collect();
             if let Some(mut integers) = integers {
@@ -98,6 +100,7 @@ impl<'a, W: Write> Encoder<'a, W> {
         len: usize,
         members: impl IntoIterator<Item = (T, f64)> + Clone,
     ) -> io::Result<()> {
+        not_empty(len)?;
         let (entries, value) = (self.options.zset_max_listpack_entries, self.options.zset_max_listpack_value);
         if len <= entries && fits(members.clone(), |(member, _)| member.as_ref().len(), value) {
             self.scratch.listpack.clear();
@@ -120,6 +123,7 @@ impl<'a, W: Write> Encoder<'a, W> {
         len: usize,
         pairs: impl IntoIterator<Item = (F, V)> + Clone,
     ) -> io::Result<()> {
+        not_empty(len)?;
         let (entries, value) = (self.options.hash_max_listpack_entries, self.options.hash_max_listpack_value);
         let longest = |(field, value): (F, V)| field.as_ref().len().max(value.as_ref().len());
         if len <= entries && fits(pairs.clone(), longest, value) {
@@ -143,6 +147,7 @@ impl<'a, W: Write> Encoder<'a, W> {
         len: usize,
         fields: impl IntoIterator<Item = (F, V, Option<u64>)>,
     ) -> io::Result<()> {
+        not_empty(len)?;
         self.tag(tag::HASH_2)?;
         self.plain(len, fields, |encoder, (field, value, at)| {
             encoder.text(field.as_ref())?;
@@ -210,6 +215,14 @@ fn same(declared: u64, written: u64) -> io::Result<()> {
     match declared == written {
         true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "a value has not as many elements as it said")),
+    }
+}
+
+/// Aggregates have elements: servers refuse a payload without, and drop such a key of a file.
+fn not_empty(len: usize) -> io::Result<()> {
+    match len {
+        0 => Err(io::Error::new(io::ErrorKind::InvalidInput, "a value without elements")),
+        _ => Ok(()),
     }
 }
 

@@ -87,6 +87,16 @@ fn long_strings_are_written_in_parts() {
 }
 
 #[test]
+fn nothing_empty_is_written() {
+    let empty = [Object::List(vec![]), Object::Set(BTreeSet::new()), Object::Hash(BTreeMap::new())];
+    for object in empty {
+        assert!(dump(&Options::default(), |encoder| object.encode(encoder)).is_err());
+    }
+    let stream = Object::Stream(gimmal_rdb::Stream::default());
+    assert!(read(&write(&stream, &Options::default())).expect("a stream") == stream);
+}
+
+#[test]
 fn small_values_are_packed_and_large_ones_are_not() {
     let tag = |object: &Object, version: Version| write(object, &Options { version, ..Options::default() })[0];
     let texts = |count: usize, len: usize| (0..count).map(move |n| format!("{n:0>len$}x").into_bytes());

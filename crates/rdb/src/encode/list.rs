@@ -1,6 +1,6 @@
 //! Lists: quicklists of version 10, whose nodes are listpacks or, for a long item, the item itself.
 
-use super::{Encoder, same, write_blob, write_length};
+use super::{Encoder, not_empty, same, write_blob, write_length};
 use crate::decode::{PACKED, PLAIN};
 use crate::listpack::size_bound;
 use crate::tag;
@@ -9,6 +9,7 @@ use std::io::{self, Write};
 impl<W: Write> Encoder<'_, W> {
     /// A list.
     pub fn list<T: AsRef<[u8]>>(mut self, len: usize, items: impl IntoIterator<Item = T> + Clone) -> io::Result<()> {
+        not_empty(len)?;
         let mut nodes = Nodes::new(self.options.list_max_listpack_size);
         let (mut count, mut items_counted) = (0_u64, 0_u64);
         for item in items.clone() {
