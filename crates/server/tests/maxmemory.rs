@@ -1,0 +1,175 @@
+//! The memory limit while several workers write, and how long freeing holds a worker up.
+
+mod in_process;
+mod running;
+
+use gimmal_resp::{Reply, encode_command};
+use in_process::{InProcess, Random};
+use running::Client;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long each load runs.
+const RUN: Duration = Duration::from_millis(1500);
+const WORKERS: [usize; 3] = [1, 2, 8];
+/// What data may take, beside what the server needs itself.
+const LIMIT: u64 = 8 << 20;
+/// What the limit may be exceeded by: each worker's last 16 KiB, buffers in use at the time, and one batch of writes.
+const SLACK: u64 = 1 << 20;
+
+fn ok(reply: &Reply) {
+    assert_eq!(*reply, Reply::Simple(b"OK".to_vec()));
+}
+
+fn field(client: &mut Client, section: &str, name: &str) -> u64 {
+    let reply = client.ask(&format!("INFO {section}"));
+    let text = String::from_utf8_lossy(reply.as_bytes().expect("a text")).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// What is compared with the limit.
+fn counted(client: &mut Client) -> u64 {
+    field(client, "memory", "used_memory") - field(client, "memory", "mem_not_counted_for_evict")
+}
+
+/// Sets the limit so far above what an empty server uses.
+fn limit(client: &mut Client, policy: &str, above: u64) -> u64 {
+    let limit = counted(client) + above;
+    ok(&client.ask(&format!("CONFIG SET maxmemory {limit} maxmemory-policy {policy}")));
+    limit
+}
+
+/// Writers and readers over the limit: it holds but for the slack, nothing hangs, and the counts agree with what is there.
+#[test]
+fn the_limit_holds_while_all_workers_write() {
+    for workers in WORKERS {
+        for policy in ["allkeys-lru", "allkeys-lfu", "volatile-ttl", "volatile-random"] {
+            let server = InProcess::start(workers);
+            let mut client = server.connect();
+            let limit = limit(&mut client, policy, LIMIT);
+            let (stop, written, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                for number in 0..6 {
+                    let (server, stop, written) = (&server, &stop, &written);
+                    scope.spawn(move || load(&mut server.connect(), number, stop, written));
+                }
+                let started = Instant::now();
+                while started.elapsed() < RUN {
+                    most.fetch_max(counted(&mut client), Relaxed);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                stop.store(true, Relaxed);
+            });
+            let (written, most) = (written.load(Relaxed), most.load(Relaxed));
+            assert!(most > limit - LIMIT / 4, "{policy}, {workers} workers: {written} writes have not filled the memory");
+            assert!(most < limit + SLACK, "{policy}, {workers} workers: {} bytes over the limit", most - limit);
+            assert!(field(&mut client, "stats", "evicted_keys") > 0);
+            let contents = server.contents();
+            let here = contents.keys().filter(|(db, _)| *db == 0).count();
+            assert_eq!(client.ask("DBSIZE"), Reply::Integer(i64::try_from(here).expect("few")));
+            let batch = server.shared().keyspace.gate().enter(workers);
+            let keyspace = &server.shared().keyspace;
+            assert_eq!(keyspace.bytes().total(), keyspace.memory_bytes(&batch), "{policy}, {workers} workers");
+        }
+    }
+}
+
+/// Pipelines of writes with a time to live, of several sizes and in two databases, and reads between them.
+fn load(client: &mut Client, number: u64, stop: &AtomicBool, written: &AtomicU64) {
+    const PIPELINE: usize = 32;
+    let mut random = Random(number);
+    ok(&client.ask(&format!("SELECT {}", number % 2)));
+    while !stop.load(Relaxed) {
+        let mut bytes = Vec::new();
+        for _ in 0..PIPELINE {
+            let key = format!("key:{}", random.below(200_000));
+            let value = vec![b'v'; [10, 100, 1000, 6000][random.below(4)]];
+            match random.once_in(3) {
+                true => encode_command(&mut bytes, &[b"GET", key.as_bytes()]),
+                false => encode_command(&mut bytes, &[b"SET", key.as_bytes(), &value, b"EX", b"1000"]),
+            }
+        }
+        client.send(&bytes);
+        for _ in 0..PIPELINE {
+            match client.reply() {
+                Reply::Simple(_) => written.fetch_add(1, Relaxed),
+                Reply::Error(text) => panic!("{}", String::from_utf8_lossy(&text)),
+                _ => 0,
+            };
+        }
+    }
+}
+
+/// Lowering the limit evicts without any further command, on workers that have nothing else to do.
+#[test]
+fn a_lower_limit_is_reached_without_commands() {
+    let server = InProcess::start(2);
+    let mut client = server.connect();
+    for key in 0..5000 {
+        ok(&client.ask(&format!("SET {key} {}", "x".repeat(1000))));
+    }
+    let used = counted(&mut client);
+    ok(&client.ask(&format!("CONFIG SET maxmemory-policy allkeys-random maxmemory {}", used - (3 << 20))));
+    let started = Instant::now();
+    while counted(&mut client) > used - (3 << 20) {
+        assert!(started.elapsed() < Duration::from_secs(10), "still over the limit");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(field(&mut client, "stats", "current_eviction_exceeded_time"), 0);
+    let Reply::Integer(left) = client.ask("DBSIZE") else { panic!("no count") };
+    assert!((1500..2200).contains(&left), "{left} keys are left");
+}
+
+/// Commands that may take memory are refused when nothing can be evicted, and no others.
+#[test]
+fn without_anything_to_evict_writes_are_refused() {
+    for (workers, policy) in [(1, "noeviction"), (2, "volatile-lru")] {
+        let server = InProcess::start(workers);
+        let mut client = server.connect();
+        limit(&mut client, policy, 200_000);
+        let value = "x".repeat(1000);
+        let mut stored = 0;
+        let refused = loop {
+            match client.ask(&format!("SET {stored} {value}")) {
+                Reply::Error(text) => break String::from_utf8_lossy(&text).into_owned(),
+                reply => ok(&reply),
+            }
+            stored += 1;
+            assert!(stored < 1000, "nothing was refused");
+        };
+        assert_eq!(refused, "OOM command not allowed when used memory > 'maxmemory'.");
+        assert!(stored > 50, "{stored} keys of 1000 bytes fit into 200000");
+        assert_eq!(client.ask("GET 0").as_bytes(), Some(value.as_bytes()));
+        assert_eq!(client.ask("DEL 0 1 2"), Reply::Integer(3));
+        ok(&client.ask("SET 0 small"));
+        assert_eq!(field(&mut client, "stats", "evicted_keys"), 0);
+    }
+}
+
+/// Values of many allocations and whole databases go without holding a worker up: what a command takes is far below the time that
+/// freeing takes.
+#[test]
+fn freeing_holds_no_worker_up() {
+    const LARGE: usize = 256 << 20;
+    let server = InProcess::start(1);
+    let mut client = server.connect();
+    ok(&client.ask("CONFIG SET command-cpu-tracking yes"));
+    let removals = ["UNLINK large", "DEL large", "SET large small", "FLUSHALL", "PEXPIREAT large 1"];
+    for removal in removals {
+        for part in 0..LARGE / (16 << 20) {
+            client.ask(&format!("SETRANGE large {} x", (part + 1) * (16 << 20)));
+        }
+        ok(&client.ask("CONFIG RESETSTAT"));
+        let reply = client.ask(removal);
+        assert!(!matches!(reply, Reply::Error(_)), "{removal}: {reply:?}");
+        let took_us = field(&mut client, "stats", "max_command_cpu_usec");
+        assert!(took_us < 1000, "{removal} took {took_us} us of CPU time");
+        let started = Instant::now();
+        while field(&mut client, "memory", "lazyfree_pending_objects") > 0 {
+            assert!(started.elapsed() < Duration::from_secs(10), "not freed in the background");
+        }
+        assert_eq!(field(&mut client, "memory", "lazyfreed_objects"), 1, "{removal}");
+        client.ask("DEL large");
+    }
+}
