@@ -11,6 +11,10 @@ use gimmal_store::RopeBuilder;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Bytes of replies that do not count as memory in use. Redis has as many in each client's structure, used or not. If they
+/// counted, keys would go for replies that the kernel has taken, as their completion is only seen in the next pass.
+const REPLY_FREE: usize = 16 * 1024;
+
 /// Everything of one connection but its socket, which the engine owns.
 pub struct Connection {
     /// As commands see it.
@@ -146,7 +150,8 @@ impl Connection {
         self.output_bytes() + self.held_bytes
     }
 
-    /// Bytes in its buffers and of what it has queued or watches, but for replies that are held back.
+    /// Bytes in its buffers, and of what it has queued or watches, that count as memory in use: not replies that are held back,
+    /// nor the first [`REPLY_FREE`] bytes of the others, most of which are on their way out already.
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
         let detached = if self.detached.is_empty() { 0 } else { self.detached_bytes };
@@ -156,7 +161,8 @@ impl Connection {
             _ => 0,
         };
         let transaction = self.session.transaction_bytes();
-        self.query.capacity() + detached + building + parked + transaction + self.output_bytes()
+        let replies = self.output_bytes().saturating_sub(REPLY_FREE);
+        self.query.capacity() + detached + building + parked + transaction + replies
     }
 
     /// It still has its client: replies may be on their way to it.

@@ -68,14 +68,6 @@ pub fn rss_bytes() -> u64 {
     pages.unwrap_or(0) * u64::try_from(page).unwrap_or(4096)
 }
 
-/// Resident memory that is the process's own, not a file's, in bytes, from `/proc/self/status`.
-pub fn anonymous_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
-}
-
 /// Lets this thread run behind those that serve clients. Where that is not allowed it runs as they do.
 pub fn lower_priority() {
     const NICE: libc::c_int = 10;

@@ -8,12 +8,12 @@
 use crate::args::{Args, Detached};
 use crate::command::{Entry, gate};
 use crate::connection::{Aside, Connection, Parked, State as Doing};
-use crate::dispatch;
 use crate::exec::{Continuation, Exec, Outcome, Stop};
 use crate::pubsub::{Current, class_of};
 use crate::reply::Reply;
 use crate::session::ReplyMode;
 use crate::worker::{Action, State};
+use crate::{dispatch, evict};
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
 use gimmal_resp::{Limits, Next, ProtocolError, Span};
@@ -639,8 +639,9 @@ impl State {
     #[inline]
     fn count_buffers(&self, c: &mut Connection) {
         let (before, now) = (c.counted_bytes, c.buffer_bytes());
-        if before != now {
+        if before != now && c.state != Doing::Closing {
             c.counted_bytes = now;
+            evict::clients::grown(self, c, now);
             self.shared.client_bytes.change(self.local.id, now.wrapping_sub(before).cast_signed());
         }
     }

@@ -82,7 +82,8 @@ pub struct Identity {
     pub config_file: String,
     /// `uring`, `epoll` or `sim`.
     pub engine: &'static str,
-    /// Bytes of memory in use when it was ready, before any data.
+    /// Bytes of locks and counters that are there before any data. The program, its stacks and what the allocator holds ready do
+    /// not count, here as in Redis: that is the process's RSS.
     pub startup_bytes: u64,
 }
 

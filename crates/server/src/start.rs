@@ -183,6 +183,8 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         participants: workers + 1,
         seed,
     });
+    let keyspace_bytes = keyspace.fixed_bytes();
+    let stats: Box<[_]> = (0..workers).map(|_| Arc::new(WorkerStats::new(commands.ids()))).collect();
     let log = Log::new(workers, LOG_SOFT_LIMIT);
     Ok(Shared {
         keyspace,
@@ -190,8 +192,8 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         commands,
         pubsub: PubSub::new(workers),
         mail: (0..workers).map(|_| Mailbox::default()).collect(),
-        stats: (0..workers).map(|_| Arc::new(WorkerStats::new(commands.ids()))).collect(),
-        identity: identity(&config, engine)?,
+        identity: identity(&config, engine, keyspace_bytes + stats.iter().map(|s| s.memory_bytes()).sum::<usize>())?,
+        stats,
         settings: Settings::new(config),
         slowlog: Mutex::default(),
         latency: Mutex::default(),
@@ -208,7 +210,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
     })
 }
 
-fn identity(config: &Config, engine: &EngineChoice) -> io::Result<Identity> {
+fn identity(config: &Config, engine: &EngineChoice, fixed_bytes: usize) -> io::Result<Identity> {
     Ok(Identity {
         run_id: random_hex()?,
         replication_id: random_hex()?,
@@ -220,7 +222,7 @@ fn identity(config: &Config, engine: &EngineChoice) -> io::Result<Identity> {
             EngineChoice::Epoll => "epoll",
             EngineChoice::Sim(_) => "sim",
         },
-        startup_bytes: os::anonymous_bytes(),
+        startup_bytes: fixed_bytes as u64,
     })
 }
 

@@ -61,6 +61,8 @@ pub struct WorkerStats {
     pub evicted_keys: Counter,
     /// Clients closed because all of them together took too much memory.
     pub evicted_clients: Counter,
+    /// Bytes in the buffers of this worker's largest client that may be closed for them, or more.
+    pub largest_client: Counter,
     /// Changes of the data set.
     pub dirty: Counter,
     /// Bytes received.
@@ -151,6 +153,7 @@ impl WorkerStats {
             expired_fields: Counter::default(),
             evicted_keys: Counter::default(),
             evicted_clients: Counter::default(),
+            largest_client: Counter::default(),
             dirty: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
@@ -172,6 +175,11 @@ impl WorkerStats {
             engine: Default::default(),
             commands_by_id: (0..commands).map(|_| CommandStats::default()).collect(),
         }
+    }
+
+    /// Bytes of these counters, without histograms.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.commands_by_id)
     }
 
     /// The counters of one command.

@@ -48,7 +48,8 @@ impl Ticker {
 
 /// Does what is due. Called once a pass; cheap unless a tick is due.
 pub fn tick(state: &mut State) {
-    state.ticker.evicting = evict::go_on(state);
+    // Clients go before keys do.
+    state.ticker.evicting = !evict::clients::go_on(state) && evict::go_on(state);
     let now = Instant::now();
     if state.ticker.last.is_some_and(|last| now.duration_since(last) < TICK) {
         return;
@@ -60,6 +61,7 @@ pub fn tick(state: &mut State) {
     state.publish_rest();
     time_limits(state);
     rebalance(state);
+    evict::clients::tick(state);
     if state.local.id == 0 {
         state.shared.look_at_rates(now);
     }

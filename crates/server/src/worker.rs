@@ -501,7 +501,7 @@ impl State {
     }
 
     /// A connection goes, and its buffers with it.
-    fn uncount_buffers(&self, c: &mut Connection) {
+    pub fn uncount_buffers(&self, c: &mut Connection) {
         let bytes = std::mem::take(&mut c.counted_bytes);
         self.shared.client_bytes.change(self.local.id, bytes.cast_signed().wrapping_neg());
     }

@@ -62,7 +62,10 @@ fn the_limit_holds_while_all_workers_write() {
                 stop.store(true, Relaxed);
             });
             let (written, most) = (written.load(Relaxed), most.load(Relaxed));
-            assert!(most > limit - LIMIT / 4, "{policy}, {workers} workers: {written} writes have not filled the memory");
+            assert!(
+                most > limit - LIMIT / 4,
+                "{policy}, {workers} workers: {written} writes have not filled the memory"
+            );
             assert!(most < limit + SLACK, "{policy}, {workers} workers: {} bytes over the limit", most - limit);
             assert!(field(&mut client, "stats", "evicted_keys") > 0);
             let contents = server.contents();
@@ -171,5 +174,44 @@ fn freeing_holds_no_worker_up() {
         }
         assert_eq!(field(&mut client, "memory", "lazyfreed_objects"), 1, "{removal}");
         client.ask("DEL large");
+    }
+}
+
+/// Sends reads of a large value without taking the replies, so that they fill the server's buffers.
+fn hoard(server: &InProcess, setup: &str) -> Client {
+    let mut client = server.connect();
+    assert!(!matches!(client.ask(setup), Reply::Error(_)));
+    let mut bytes = Vec::new();
+    (0..12).for_each(|_| encode_command(&mut bytes, &[b"GET".as_slice(), b"large"]));
+    client.send(&bytes);
+    client
+}
+
+/// Over `maxmemory-clients` the largest clients go, whichever workers they are on; small ones and those that may not be evicted
+/// stay, and no key is lost.
+#[test]
+fn the_largest_clients_are_closed_when_all_take_too_much() {
+    for workers in [1, 2] {
+        let server = InProcess::start(workers);
+        let mut admin = server.connect();
+        ok(&admin.ask("CLIENT NO-EVICT ON"));
+        ok(&admin.call(&[b"SET", b"large", &vec![b'x'; 4 << 20]]));
+        let mut small = server.connect();
+        let stays = hoard(&server, "CLIENT NO-EVICT ON");
+        ok(&admin.ask("CONFIG SET maxmemory-clients 40mb"));
+        let hoarders: Vec<Client> = (0..20).map(|_| hoard(&server, "PING")).collect();
+        let started = Instant::now();
+        while field(&mut admin, "stats", "evicted_clients") == 0 {
+            assert!(started.elapsed() < Duration::from_secs(10), "{workers} workers: nobody was closed");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let evicted = field(&mut admin, "stats", "evicted_clients");
+        let taken = field(&mut admin, "memory", "mem_clients_normal");
+        assert!(taken <= 40 << 20, "{workers} workers: clients take {taken} bytes after {evicted} were closed");
+        assert!((1..=20).contains(&evicted), "{workers} workers: {evicted} of 20 clients were closed");
+        assert_eq!(small.ask("STRLEN large"), Reply::Integer(4 << 20));
+        assert_eq!(admin.ask("DBSIZE"), Reply::Integer(1));
+        drop((hoarders, stays));
     }
 }

@@ -170,6 +170,11 @@ impl Keyspace {
         self.sum(batch, db, Root::volatile_len)
     }
 
+    /// Bytes of what is there before any key: locks and states of the shards.
+    pub fn fixed_bytes(&self) -> usize {
+        size_of_val(&*self.shards) + size_of_val(&*self.databases)
+    }
+
     /// Bytes of entries, segments and directories in all databases, kept as a sum.
     pub fn bytes(&self) -> &Gauge {
         &self.reclaim.bytes

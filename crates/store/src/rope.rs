@@ -107,7 +107,7 @@ impl Rope {
 
     /// Adds `bytes` at the end.
     pub fn append(&mut self, bytes: &[u8]) {
-        Arc::make_mut(&mut self.0).append(bytes.len(), |at, room| room.extend_from_slice(&bytes[at]));
+        Arc::make_mut(&mut self.0).append(bytes.len(), 0, |at, room| room.extend_from_slice(&bytes[at]));
     }
 
     /// Writes `bytes` at `offset`, growing the string as needed; a gap is filled with zeros. Whole extents of zeros are
@@ -118,7 +118,7 @@ impl Rope {
         }
         let inner = Arc::make_mut(&mut self.0);
         if let Some(gap) = offset.checked_sub(inner.len) {
-            inner.append_zeros(gap);
+            inner.append_zeros(gap, bytes.len());
         }
         let (over, beyond) = bytes.split_at(bytes.len().min(inner.len - offset));
         let mut written = 0;
@@ -130,7 +130,7 @@ impl Rope {
             extent[start..start + count].copy_from_slice(&over[written..written + count]);
             written += count;
         }
-        inner.append(beyond.len(), |at, room| room.extend_from_slice(&beyond[at]));
+        inner.append(beyond.len(), 0, |at, room| room.extend_from_slice(&beyond[at]));
     }
 
     /// Bytes of memory, in O(1): full extents, the last with its spare capacity, counts and list. Shared extents count in full.
@@ -164,30 +164,31 @@ impl Rope {
 static ZEROS: LazyLock<Arc<Vec<u8>>> = LazyLock::new(|| Arc::new(vec![0; EXTENT]));
 
 impl Inner {
-    /// Grows by `count` zeros.
-    fn append_zeros(&mut self, count: usize) {
+    /// Grows by `count` zeros, to which `more` bytes will be added.
+    fn append_zeros(&mut self, count: usize, more: usize) {
         let fill = |at: Range<usize>, room: &mut Vec<u8>| room.resize(room.len() + at.len(), 0);
         let before = count.min(self.len.next_multiple_of(EXTENT) - self.len);
-        self.append(before, fill);
+        self.append(before, (count - before).saturating_add(more), fill);
         let whole = (count - before) / EXTENT;
         self.extents.extend(std::iter::repeat_n(&*ZEROS, whole).cloned());
         self.len += whole * EXTENT;
-        self.append(count - before - whole * EXTENT, fill);
+        self.append(count - before - whole * EXTENT, more, fill);
     }
 
-    /// Grows by `count` bytes, letting `fill(range of the added bytes, extent)` append each piece.
-    fn append(&mut self, count: usize, fill: impl Fn(Range<usize>, &mut Vec<u8>)) {
+    /// Grows by `count` bytes, letting `fill(range of the added bytes, extent)` append each piece. `more` bytes will follow at once.
+    fn append(&mut self, count: usize, more: usize, fill: impl Fn(Range<usize>, &mut Vec<u8>)) {
         let mut done = 0;
         while done < count {
             if self.len.is_multiple_of(EXTENT) {
                 // Exactly what is known to come: a string that never grows again wastes nothing.
-                self.extents.push(Arc::new(Vec::with_capacity((count - done).min(EXTENT))));
+                self.extents.push(Arc::new(Vec::with_capacity((count - done).saturating_add(more).min(EXTENT))));
             }
             let extent = Arc::make_mut(self.extents.last_mut().expect("one was pushed when the last was full"));
             let step = (EXTENT - extent.len()).min(count - done);
             let needed = extent.len() + step;
             if extent.capacity() < needed {
-                let wanted = needed.max((extent.len() * 2).min(EXTENT));
+                let known = needed.saturating_add(more).min(EXTENT);
+                let wanted = known.max((extent.len() * 2).min(EXTENT));
                 extent.reserve_exact(wanted - extent.len());
             }
             fill(done..done + step, extent);

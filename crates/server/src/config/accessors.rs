@@ -322,6 +322,19 @@ impl Config {
         MaxmemoryPolicy::from_code(self.choice(const { Choice::of("maxmemory-policy") }))
     }
 
+    /// Bytes that the buffers of all clients may take; 0: no limit. A share of `maxmemory` is none if that has no limit.
+    pub fn maxmemory_clients(&self) -> u64 {
+        const ID: Id = Id::of("maxmemory-clients");
+        match self.value(ID) {
+            Value::Bytes(bytes) => *bytes,
+            // 128 bits: a limit may be near the top of 64.
+            Value::Percent(share) => {
+                u64::try_from(u128::from(self.maxmemory()) * u128::from(*share) / 100).unwrap_or(u64::MAX)
+            }
+            other => other.mismatch(ID),
+        }
+    }
+
     /// When to save snapshots; empty for never.
     pub fn save(&self) -> &[SavePoint] {
         const ID: Id = Id::of("save");

@@ -1,7 +1,7 @@
 //! The memory limit: `maxmemory`, and which keys go when it is reached.
 //!
-//! *What is compared with `maxmemory`*: what the process had before any data, the bytes of keys, values and tables, and what waits
-//! in the buffers of connections. Not the log, not replies held back for it, not what was removed and is yet to be freed: these
+//! *What is compared with `maxmemory`*: the locks and counters that are there before any data (half a MiB; not the program and its
+//! stacks), the bytes of keys, values and tables, and what waits in the buffers of connections. Not the log, not replies held back for it, not what was removed and is yet to be freed: these
 //! go away by themselves, and evicting for them would empty the keyspace while the disk is slow. `used_memory` in INFO is this
 //! sum and the log, which `mem_not_counted_for_evict` tells apart. Both parts that change are kept as [`gimmal_store::Gauge`]s:
 //! a look costs four loads, and another worker's last 16 KiB may be missing in it.
@@ -13,6 +13,7 @@
 //!
 //! Without a limit all this is one bit in a test that is made anyway, and one branch per pass.
 
+pub mod clients;
 mod pool;
 
 use crate::config::{Config, MaxmemoryPolicy};
@@ -51,6 +52,8 @@ pub struct Evictor {
     /// How long a command may be held up; `None`: for as long as it takes.
     budget: Option<Duration>,
     pool: Pool,
+    /// `maxmemory-clients`, in bytes.
+    client_limit: Option<usize>,
 }
 
 /// For how long memory has been over its limit, for INFO.
@@ -182,6 +185,8 @@ impl Evictor {
         };
         self.measure = by.map(|by| Measure { by, volatile, samples: config.maxmemory_samples().max(1) });
         self.budget = budget(config.maxmemory_eviction_tenacity());
+        let client_limit = config.maxmemory_clients();
+        self.client_limit = (client_limit > 0).then(|| usize::try_from(client_limit).unwrap_or(usize::MAX));
         // Its candidates were measured by another policy, perhaps.
         self.pool = Pool::default();
     }
@@ -189,6 +194,12 @@ impl Evictor {
     /// Whether there is a limit.
     pub fn is_on(&self) -> bool {
         self.limit.is_some()
+    }
+
+    /// Whether keys are chosen by their use. Redis then shares no integers, so that each key has a clock.
+    pub fn reads_clocks(&self) -> bool {
+        self.is_on()
+            && self.measure.is_some_and(|measure| matches!(measure.by, pool::By::Idleness | pool::By::Rareness))
     }
 }
 

@@ -113,6 +113,7 @@ impl Pool {
                 fits && measure.score(clock, &entry) >= score
             });
             if still && let Some(removed) = table.remove(hash, &key) {
+                table.release();
                 record(state, db, hash, removed);
                 return Step::Evicted;
             }

@@ -4,6 +4,9 @@
 //! directory when the segment was as deep as that. A segment less than a quarter full is merged with its sibling or built smaller.
 //! Each step costs one or two segments, or 8 bytes per segment of the table for the directory.
 
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::Table;
 use crate::directory::{DEPTH_MAX, Directory};
 use crate::entry::RawEntry;
@@ -65,6 +68,27 @@ impl Table {
         if segment.len() * 4 < segment.slots() {
             self.shrink(bits);
         }
+    }
+
+    /// Gives back what an empty table keeps for its next key: with a thousand tables and a small memory limit that matters. Nothing
+    /// happens if there are keys.
+    pub fn release(&mut self) {
+        let Some(directory) = self.directory().filter(|_| self.is_empty()) else {
+            return;
+        };
+        // A deadline may be left of a key that was removed before its time.
+        self.root().deadline_ms.store(i64::MAX, Relaxed);
+        (self.pass_position, self.pass_deadline_ms, self.deepest) = (0, i64::MAX, 0);
+        self.root().directory.store(null_mut(), Relaxed);
+        let mut index = 0;
+        while index < directory.len() {
+            let segment = directory.segment(index);
+            index = directory.span(index, segment.depth()).end;
+            self.account(0, segment.size());
+            self.context().retire(segment.block());
+        }
+        self.account(0, directory.size());
+        self.context().retire(directory.block());
     }
 
     #[cold]

@@ -296,6 +296,25 @@ fn removing_everything_gives_memory_back() {
 }
 
 #[test]
+fn an_empty_table_can_be_released_and_used_again() {
+    let mut table = StandaloneTable::new((1, 1), 4);
+    table.release();
+    for keys in [1, 3000] {
+        for number in 0..keys {
+            assert!(insert(&mut table, &key_of(number), Some(10)));
+        }
+        table.release();
+        assert_eq!(table.len(), keys, "nothing is released while there are keys");
+        (0..keys).for_each(|number| assert!(delete(&mut table, &key_of(number))));
+        table.release();
+        assert_eq!((table.len(), table.bytes(), table.deadline_ms()), (0, 0, i64::MAX));
+        assert!(!table.expire_some(1000, 100, &mut |_, _| unreachable!()) || table.is_empty());
+        assert!(table.find(table.hash(b"k"), b"k").is_none());
+        check_invariants(&table);
+    }
+}
+
+#[test]
 fn a_scan_visits_all_old_keys_while_the_table_grows_and_shrinks() {
     for (before, after) in [(300, 30_000), (30_000, 300), (3, 5000)] {
         let mut table = filled(before.max(300));

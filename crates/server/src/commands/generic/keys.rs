@@ -74,7 +74,10 @@ pub(super) fn exists(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 pub(super) fn touch(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut keys = exec.lock_all(args.rest(1))?;
+    // To touch keys is what it is for: a client that otherwise does not touches them here.
+    let touches = std::mem::replace(&mut exec.session.touches, true);
     let there = (0..keys.len()).filter(|i| exec.read(keys.key(*i)).is_some()).count();
+    exec.session.touches = touches;
     exec.reply.put().count(there);
     Ok(())
 }

@@ -44,10 +44,11 @@ pub(super) fn encoding(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 pub(super) fn refcount(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let shares = !exec.local.evictor.reads_clocks();
     let mut locked = exec.lock(args.at(2))?;
     if let Some(entry) = found(exec, &mut locked) {
         let references = match entry.value().as_string() {
-            Some(StringRef::Int(0..SHARED_INTEGERS)) => SHARED_REFERENCES,
+            Some(StringRef::Int(0..SHARED_INTEGERS)) if shares => SHARED_REFERENCES,
             _ => 1,
         };
         exec.reply.put().integer(references);

@@ -10,7 +10,7 @@ pub const DIRECTIVES: &[Directive] = &[
     list("client-output-buffer-limit", "normal 256mb 64mb 60 replica 256mb 64mb 60 pubsub 32mb 8mb 60", Form::OutputLimits, "Unread replies at which a client of a class is closed: hard limit, soft limit, seconds above the soft one; 0 for none."),
     bytes("client-query-buffer-limit", 1 << 30, (1 << 20, i64::MAX as u64), "Most unfinished input kept for one client."),
     bytes("proto-max-bulk-len", 512 << 20, (1 << 20, i64::MAX as u64), "Longest single argument and longest string."),
-    of_kind("maxmemory-clients", Kind::BytesOrPercent { max: i64::MAX as u64 }, "Memory of all clients above which the largest are closed, in bytes or percent of maxmemory; 0 for no limit.").not_yet(),
+    of_kind("maxmemory-clients", Kind::BytesOrPercent { max: i64::MAX as u64 }, "Memory of all clients above which the largest are closed, in bytes or percent of maxmemory; 0 for no limit."),
     number("max-new-connections-per-cycle", 10, (1, 1000), "Connections accepted in one round.").valkey().ignored("a worker accepts what its engine hands it"),
     number("max-new-tls-connections-per-cycle", 1, (1, 1000), "TLS connections accepted in one round.").valkey().not_yet(),
     number("client-default-resp", 2, (2, 3), "Protocol version of a client that sent no HELLO.").at_start().hidden().not_yet(),
