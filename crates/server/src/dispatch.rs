@@ -201,7 +201,9 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
     if active & gate::WAITING != 0 && !ends_pause {
         return Err(Stop::Paused);
     }
-    if active & gate::MEMORY != 0 {
+    // What is queued takes memory, whatever the command.
+    let queued = active & gate::IN_MULTI != 0 && queues(entry) && exec.local.evictor.is_on();
+    if active & gate::MEMORY != 0 || queued {
         return evict::admit(exec);
     }
     Ok(())
