@@ -113,6 +113,19 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// A bound of [`Args::encoded_bytes`] that is known at once.
+    #[inline]
+    pub fn bytes_at_most(&self) -> usize {
+        if self.detached.is_empty() { self.buffer.len() } else { self.encoded_bytes() }
+    }
+
+    /// Bytes of the command as a client sends it.
+    pub fn encoded_bytes(&self) -> usize {
+        let bulk = |len: usize| len + itoa::Buffer::new().format(len).len() + 5;
+        let arguments: usize = (0..self.len()).map(|i| bulk(self.length(i))).sum();
+        arguments + itoa::Buffer::new().format(self.len()).len() + 3
+    }
+
     /// The rope of argument `i`, if it is a large one.
     pub fn rope(&self, i: usize) -> Option<&'a Rope> {
         let Span { start, len } = self.spans[i];

@@ -4,7 +4,8 @@ use crate::args::Args;
 use crate::command::{Entry, flag, gate};
 use crate::events::Sample;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
-use crate::{evict, monitor, slowlog, tx};
+use crate::slowlog::{self, Kind};
+use crate::{evict, monitor, tx};
 use std::borrow::Cow;
 
 /// Finds the command of these arguments; `last` is tried first, since pipelines repeat themselves.
@@ -56,16 +57,17 @@ pub fn call(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outc
 #[inline]
 pub fn carry_out(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outcome {
     exec.session.last_command = u32::try_from(entry.id).unwrap_or(u32::MAX);
+    let before = exec.reply.output().len();
     let outcome = match exec.local.tracks_cpu {
         false => (entry.command.run)(exec, args),
         true => measured(exec, |exec| (entry.command.run)(exec, args)),
     };
     match outcome {
         Ok(()) => {
-            ran(exec, entry, args);
+            ran(exec, entry, args, before);
             Ok(())
         }
-        Err(stop) => Err(stopped(exec, entry, args, stop)),
+        Err(stop) => Err(stopped(exec, entry, args, before, stop)),
     }
 }
 
@@ -85,9 +87,9 @@ pub fn measured<T>(exec: &mut Exec<'_>, run: impl FnOnce(&mut Exec<'_>) -> T) ->
     outcome
 }
 
-/// Records what a command took.
+/// Records what a command took; `before` is how much output there was before it.
 #[inline]
-fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) {
+fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usize) {
     let nanos = exec.local.lap_ns();
     let stats = &exec.local.stats;
     stats.command(entry.id).ran(nanos, exec.local.tracks_latency);
@@ -96,14 +98,31 @@ fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) {
     if i64::try_from(nanos / 1000).unwrap_or(i64::MAX) >= exec.local.notable_us {
         notable(exec, entry, args, nanos / 1000);
     }
+    // Bounds that cost nothing to look at, and hold for nearly all commands.
+    let replied = exec.reply.output().len().saturating_sub(before);
+    if replied >= exec.local.large_reply || args.bytes_at_most() >= exec.local.large_request {
+        large(exec, entry, args, replied);
+    }
+}
+
+/// A command whose request or reply may be a large one.
+#[cold]
+fn large(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, replied: usize) {
+    let requested = args.encoded_bytes();
+    if requested >= exec.local.large_request {
+        slowlog::enter(exec, Kind::LargeRequest, entry.command, args, requested as u64);
+    }
+    if replied >= exec.local.large_reply {
+        slowlog::enter(exec, Kind::LargeReply, entry.command, args, replied as u64);
+    }
 }
 
 /// A command took longer than the threshold of the slow log, of the latency monitor, or of both.
 #[cold]
 fn notable(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, micros: u64) {
     let took_us = i64::try_from(micros).unwrap_or(i64::MAX);
-    if took_us >= exec.local.slower_than_us {
-        slowlog::consider(exec, entry.command, args, micros);
+    if exec.local.slower_than_us >= 0 && took_us >= exec.local.slower_than_us {
+        slowlog::enter(exec, Kind::Slow, entry.command, args, micros);
     }
     if took_us >= exec.local.delayed_us {
         let event = if entry.command.flags & flag::FAST == 0 { "command" } else { "fast-command" };
@@ -114,16 +133,16 @@ fn notable(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, micros: 
 
 /// Records a command that did not reply by itself. One that will run again, or go on, is not counted yet.
 #[cold]
-fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, stop: Stop) -> Stop {
+fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usize, stop: Stop) -> Stop {
     match stop {
         Stop::Park | Stop::Paused => {
             exec.local.lap_ns();
         }
         Stop::Error(_) => {
-            ran(exec, entry, args);
+            ran(exec, entry, args, before);
             exec.local.stats.command(entry.id).failed.add(1);
         }
-        Stop::Wait | Stop::Continue(_) => ran(exec, entry, args),
+        Stop::Wait | Stop::Continue(_) => ran(exec, entry, args, before),
     }
     stop
 }

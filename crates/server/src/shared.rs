@@ -8,7 +8,7 @@ use crate::lazyfree::Lazyfree;
 use crate::mail::{Mailbox, Message};
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
-use crate::slowlog::Slowlog;
+use crate::slowlog::CommandLogs;
 use crate::stats::WorkerStats;
 use crate::tx::Watching;
 use gimmal_log::Log;
@@ -35,8 +35,8 @@ pub struct Shared {
     pub stats: Box<[Arc<WorkerStats>]>,
     /// Who this server is.
     pub identity: Identity,
-    /// Slow commands.
-    pub slowlog: Mutex<Slowlog>,
+    /// Commands that were slow, or large.
+    pub command_logs: CommandLogs,
     /// What took longer than `latency-monitor-threshold`.
     pub latency: Mutex<LatencyMonitor>,
     /// Error replies by prefix, for INFO errorstats.

@@ -1,31 +1,55 @@
-//! The log of slow commands. One for the server; only commands over the threshold come here.
+//! The logs of slow commands, large requests and large replies. One each for the server; only commands over a threshold
+//! come here.
 
 use crate::args::Args;
 use crate::command::{Command, flag};
 use crate::config::Config;
 use crate::exec::Exec;
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
 
 /// Arguments kept of one command, and bytes kept of one argument, as in Redis.
 const MAX_ARGS: usize = 32;
 const MAX_ARG_BYTES: usize = 128;
 
-/// One slow command.
+/// What made a command notable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It took long.
+    Slow,
+    /// Its arguments are many or long.
+    LargeRequest,
+    /// So is its reply.
+    LargeReply,
+}
+
+/// A log for each kind.
+#[derive(Debug, Default)]
+pub struct CommandLogs([Mutex<Slowlog>; 3]);
+
+impl CommandLogs {
+    /// The log of a kind.
+    pub fn of(&self, kind: Kind) -> MutexGuard<'_, Slowlog> {
+        self.0[kind as usize].lock().expect("a command log does not panic")
+    }
+}
+
+/// One slow or large command.
 #[derive(Debug, Clone)]
 pub struct SlowCommand {
     /// Unique number.
     pub id: u64,
     /// When it ended, in seconds.
     pub at_s: i64,
-    /// What it took.
-    pub micros: u64,
+    /// Microseconds that it took, or bytes that it had.
+    pub amount: u64,
     /// Its arguments, cut.
     pub args: Vec<Vec<u8>>,
     /// The client's address and name.
     pub client: (String, String),
 }
 
-/// The latest slow commands, newest first.
+/// The latest commands of a kind, newest first.
 #[derive(Debug, Default)]
 pub struct Slowlog {
     entries: VecDeque<SlowCommand>,
@@ -62,17 +86,22 @@ impl Slowlog {
     }
 }
 
-/// Enters a command that took longer than the threshold.
+/// Enters a command that is over a threshold, with the microseconds or bytes that are.
 #[cold]
-pub fn consider(exec: &mut Exec<'_>, command: &Command, args: &Args<'_>, micros: u64) {
-    if exec.local.slower_than_us < 0 || command.flags & flag::SKIP_SLOWLOG != 0 {
+pub fn enter(exec: &mut Exec<'_>, kind: Kind, command: &Command, args: &Args<'_>, amount: u64) {
+    if command.flags & flag::SKIP_SLOWLOG != 0 {
         return;
     }
-    let max_len = exec.local.slowlog_max_len;
+    let config = &exec.local.config;
+    let max_len = match kind {
+        Kind::Slow => config.slowlog_max_len(),
+        Kind::LargeRequest => config.commandlog_large_request_max_len(),
+        Kind::LargeReply => config.commandlog_large_reply_max_len(),
+    };
     let client = (exec.session.address(), exec.session.name.as_deref().unwrap_or("").to_string());
     let at_s = exec.now_ms() / 1000;
-    let slow = SlowCommand { id: 0, at_s, micros, args: kept(args), client };
-    exec.shared.slowlog.lock().expect("the slow log does not panic").push(slow, max_len);
+    let slow = SlowCommand { id: 0, at_s, amount, args: kept(args), client };
+    exec.shared.command_logs.of(kind).push(slow, max_len);
 }
 
 fn kept(args: &Args<'_>) -> Vec<Vec<u8>> {
@@ -153,11 +182,11 @@ mod tests {
     #[test]
     fn the_newest_come_first_and_the_oldest_go() {
         let mut log = Slowlog::default();
-        for micros in 1..=5 {
-            let slow = SlowCommand { id: 0, at_s: 0, micros, args: vec![], client: Default::default() };
+        for amount in 1..=5 {
+            let slow = SlowCommand { id: 0, at_s: 0, amount, args: vec![], client: Default::default() };
             log.push(slow, 3);
         }
-        assert_eq!(log.newest(10).map(|s| s.micros).collect::<Vec<_>>(), [5, 4, 3]);
+        assert_eq!(log.newest(10).map(|s| s.amount).collect::<Vec<_>>(), [5, 4, 3]);
         assert_eq!(log.newest(1).map(|s| s.id).collect::<Vec<_>>(), [4]);
         log.clear();
         assert!(log.is_empty());

@@ -10,6 +10,7 @@ use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::session::Peer;
 use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
+use crate::slowlog::CommandLogs;
 use crate::stats::WorkerStats;
 use crate::worker::Worker;
 use crate::{accept, commands, notice, os, warning};
@@ -195,7 +196,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         identity: identity(&config, engine, keyspace_bytes + stats.iter().map(|s| s.memory_bytes()).sum::<usize>())?,
         stats,
         settings: Settings::new(config),
-        slowlog: Mutex::default(),
+        command_logs: CommandLogs::default(),
         latency: Mutex::default(),
         errors: Mutex::default(),
         pause: Pause::default(),

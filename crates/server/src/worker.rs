@@ -118,8 +118,10 @@ pub struct Local {
     pub notable_us: i64,
     /// Unread replies, in bytes, beyond which a client is closed at once.
     pub output_limit: usize,
-    /// Length of the slow log.
-    pub slowlog_max_len: usize,
+    /// Bytes from which a request, and a reply, is entered into the command log.
+    pub large_request: usize,
+    /// See `large_request`.
+    pub large_reply: usize,
     /// Durations of commands are kept in histograms.
     pub tracks_latency: bool,
     /// The processor time of every command is measured.
@@ -185,7 +187,8 @@ impl<E: Engine> Worker<E> {
             delayed_us: i64::MAX,
             notable_us: i64::MAX,
             output_limit: usize::MAX,
-            slowlog_max_len: 0,
+            large_request: usize::MAX,
+            large_reply: usize::MAX,
             tracks_latency: true,
             tracks_cpu: false,
             events: Events::default(),
@@ -589,7 +592,10 @@ impl Local {
             0 => usize::MAX,
             hard => usize::try_from(hard).unwrap_or(usize::MAX).max(OUTPUT_UNLIMITED),
         };
-        self.slowlog_max_len = config.slowlog_max_len();
+        // A negative threshold is none.
+        let bytes = |threshold| usize::try_from(threshold).unwrap_or(usize::MAX);
+        self.large_request = bytes(config.commandlog_request_larger_than());
+        self.large_reply = bytes(config.commandlog_reply_larger_than());
         self.tracks_latency = config.latency_tracking();
         self.tracks_cpu = config.command_cpu_tracking();
         self.evictor.adopt(&config);

@@ -15,7 +15,17 @@ use std::path::Path;
 const DEFINITIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/commands");
 
 /// Commands that are newer than the definitions.
-const NEWER: [&str; 4] = ["msetex", "delifeq", "delex", "digest"];
+const NEWER: [&str; 9] = [
+    "msetex",
+    "delifeq",
+    "delex",
+    "digest",
+    "commandlog",
+    "commandlog|get",
+    "commandlog|len",
+    "commandlog|reset",
+    "commandlog|help",
+];
 
 /// Whether a version came after the definitions (Valkey 8.0): what it added is not compared.
 fn is_newer(version: &str) -> bool {

@@ -203,6 +203,14 @@ plain! {
     slowlog_log_slower_than: number "slowlog-log-slower-than";
     /// Commands the slow log remembers.
     slowlog_max_len: count "slowlog-max-len";
+    /// Bytes; negative for none.
+    commandlog_request_larger_than: number "commandlog-request-larger-than";
+    /// Large requests that are remembered.
+    commandlog_large_request_max_len: count "commandlog-large-request-max-len";
+    /// Bytes; negative for none.
+    commandlog_reply_larger_than: number "commandlog-reply-larger-than";
+    /// Commands with large replies that are remembered.
+    commandlog_large_reply_max_len: count "commandlog-large-reply-max-len";
     /// Milliseconds; 0 for none.
     latency_monitor_threshold: number "latency-monitor-threshold";
     /// Keep histograms of command times.

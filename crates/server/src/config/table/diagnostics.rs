@@ -5,8 +5,12 @@ use super::super::directive::{Directive, Form, bound, flag, list, number};
 /// The section's rows.
 #[rustfmt::skip] // one row, one line
 pub const DIRECTIVES: &[Directive] = &[
-    number("slowlog-log-slower-than", 10_000, (-1, i64::MAX), "Microseconds from which a command is in the slow log; 0 for all, -1 for none."),
-    number("slowlog-max-len", 128, bound::LONG, "Commands the slow log remembers."),
+    number("slowlog-log-slower-than", 10_000, (-1, i64::MAX), "Microseconds from which a command is in the slow log; 0 for all, -1 for none.").alias(&["commandlog-execution-slower-than"]),
+    number("slowlog-max-len", 128, bound::LONG, "Commands the slow log remembers.").alias(&["commandlog-slow-execution-max-len"]),
+    number("commandlog-request-larger-than", 1 << 20, (-1, i64::MAX), "Bytes from which a request is in the log of large requests; 0 for all, -1 for none.").gimmal(),
+    number("commandlog-large-request-max-len", 128, bound::LONG, "Large requests that are remembered.").gimmal(),
+    number("commandlog-reply-larger-than", 1 << 20, (-1, i64::MAX), "Bytes from which a reply is in the log of large replies; 0 for all, -1 for none.").gimmal(),
+    number("commandlog-large-reply-max-len", 128, bound::LONG, "Commands with large replies that are remembered.").gimmal(),
     number("latency-monitor-threshold", 0, bound::LONG, "Milliseconds from which LATENCY remembers an event; 0 for none."),
     flag("latency-tracking", true, "Keep a histogram of times per command."),
     list("latency-tracking-info-percentiles", "50 99 99.9", Form::Percentiles, "Percentiles of it that INFO shows."),
