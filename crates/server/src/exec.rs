@@ -5,6 +5,7 @@
 //! held, so a command that could not lock is simply run again later. A `read` of an expired key removes it and logs
 //! the removal under the same lock.
 
+use crate::args::Args;
 use crate::command::{Table as Commands, gate};
 use crate::lazyfree::{Garbage, Taken};
 use crate::notify;
@@ -12,7 +13,7 @@ use crate::reply::Reply;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::tx::Watch;
-use crate::worker::Local;
+use crate::worker::{Local, value_arg};
 use gimmal_log::Lsn;
 use gimmal_log::record::Record;
 use gimmal_store::types::{Aggregate, Kind, Type};
@@ -573,6 +574,24 @@ impl<'a> Exec<'a> {
         self.modified(&mut key);
         if self.local.log_active {
             let lsn = self.local.append_value(key.db, before, value, after);
+            self.stamp(&mut key, lsn);
+        }
+    }
+
+    /// Records an effect of so many changes of this key by the command as it was given; large arguments are referenced.
+    pub fn effect_given(&mut self, mut key: Key<'_, '_>, args: &Args<'_>, changes: u64) {
+        self.local.stats.dirty.add(changes);
+        self.modified(&mut key);
+        if self.local.log_active {
+            let lsn = self.local.append_with(key.db, |record, db| {
+                record.begin_command(db, args.len());
+                for i in 0..args.len() {
+                    match args.rope(i) {
+                        Some(rope) => value_arg(record, &NewValue::Rope(rope.clone())),
+                        None => _ = record.arg(args.at(i)),
+                    }
+                }
+            });
             self.stamp(&mut key, lsn);
         }
     }

@@ -14,6 +14,7 @@ pub mod hyperloglog;
 pub mod info;
 pub mod keyspace;
 pub mod latency;
+pub mod list;
 pub mod memory;
 pub mod monitor;
 pub mod pubsub;
@@ -32,6 +33,7 @@ pub fn table() -> Table {
         bitmap::COMMANDS,
         hyperloglog::COMMANDS,
         hash::COMMANDS,
+        list::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,

@@ -161,6 +161,8 @@ plain! {
     lfu_log_factor: number "lfu-log-factor";
     /// Minutes.
     lfu_decay_time: number "lfu-decay-time";
+    /// Up to which size a list is one listpack; see `NodeLimit`.
+    list_max_listpack_size: number "list-max-listpack-size";
     /// 1 to 10.
     active_expire_effort: number "active-expire-effort";
     /// Let evicted values be freed in the background.

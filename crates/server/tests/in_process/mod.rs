@@ -6,11 +6,12 @@
 
 use crate::running::Client;
 use gimmal_io::{Choice, Kind, Options, Socket, choose};
+use gimmal_resp::encode_bulk;
 use gimmal_server::config;
 use gimmal_server::session::Peer;
 use gimmal_server::shared::Shared;
 use gimmal_server::start::{EngineChoice, Server};
-use gimmal_store::StringRef;
+use gimmal_store::{StringRef, ValueRef};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -68,17 +69,30 @@ impl InProcess {
             };
             for db in 0..keyspace.databases() {
                 shard.table(db).scan(0, usize::MAX, &mut |entry| {
-                    let value = match entry.value().as_string().expect("a string") {
-                        StringRef::Int(n) => n.to_string().into_bytes(),
-                        StringRef::Bytes(bytes) => bytes.to_vec(),
-                        StringRef::Rope(rope) => rope.to_vec(),
-                    };
+                    let value = rendered(entry.value());
                     let before = contents.insert((db, entry.key().to_vec()), (value, entry.expire_at_ms()));
                     assert!(before.is_none(), "visited twice: {:?}", entry.key());
                 });
             }
         }
         contents
+    }
+}
+
+/// A value as bytes that tell it from any other.
+fn rendered(value: ValueRef<'_>) -> Vec<u8> {
+    match value {
+        ValueRef::String(StringRef::Int(n)) => n.to_string().into_bytes(),
+        ValueRef::String(StringRef::Bytes(bytes)) => bytes.to_vec(),
+        ValueRef::String(StringRef::Rope(rope)) => rope.to_vec(),
+        ValueRef::List(list) => {
+            let mut bytes = b"list".to_vec();
+            list.iter().for_each(|element| encode_bulk(&mut bytes, element));
+            bytes
+        }
+        ValueRef::Set(_) | ValueRef::SortedSet(_) | ValueRef::Hash(_) | ValueRef::Stream(_) => {
+            panic!("no command of these tests makes a {}", value.kind().name())
+        }
     }
 }
 

@@ -20,7 +20,7 @@ pub mod stream;
 pub mod tree;
 
 pub use fields::{Before, Field, Fields, FieldsRef};
-pub use list::{List, ListRef};
+pub use list::{End, List, ListRef, NodeLimit};
 pub use packed::{PACKED_MAX, Packed, PackedBuf};
 pub use set::{Set, SetRef};
 pub use sorted_set::{SortedSet, SortedSetRef};

@@ -189,6 +189,17 @@ impl PackedBuf {
         self.count(-1);
     }
 
+    /// Removes so many items from a position on.
+    pub fn remove_items(&mut self, at: usize, count: usize) {
+        let mut end = at;
+        for _ in 0..count {
+            let (begin, len) = read_len(&self.0, end);
+            end = begin + len;
+        }
+        self.0.drain(at..end);
+        self.count(-i16::try_from(count).expect("a packed value has at most PACKED_MAX items"));
+    }
+
     /// Puts other bytes in the place of the item at a position. What fits was asked before.
     pub fn replace(&mut self, at: usize, parts: &[&[u8]]) {
         let (begin, old) = read_len(&self.0, at);

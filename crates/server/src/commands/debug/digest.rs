@@ -80,7 +80,8 @@ fn sum(head: &[&[u8]], value: ValueRef<'_>) -> Sum {
                 let deadline = field.expire_at_ms.unwrap_or(-1).to_le_bytes();
                 parts(first, &[field.name, field.value, &deadline])
             }))),
-            ValueRef::List(_) | ValueRef::Set(_) | ValueRef::SortedSet(_) | ValueRef::Stream(_) => {
+            ValueRef::List(list) => list.iter().for_each(|element| hasher.write_u64(parts(first, &[element]))),
+            ValueRef::Set(_) | ValueRef::SortedSet(_) | ValueRef::Stream(_) => {
                 unreachable!("no command makes one")
             }
         }

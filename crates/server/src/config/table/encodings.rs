@@ -7,7 +7,7 @@ use super::super::directive::{Directive, bound, bytes, number};
 pub const DIRECTIVES: &[Directive] = &[
     number("hash-max-listpack-entries", 512, bound::LONG, "Fields of a hash kept compact.").alias(&["hash-max-ziplist-entries"]),
     bytes("hash-max-listpack-value", 64, bound::SIZE, "Longest field or value of a compact hash.").alias(&["hash-max-ziplist-value"]),
-    number("list-max-listpack-size", -2, bound::ANY_INT, "Elements of a list node; -1 to -5 for nodes of 4, 8, 16, 32 or 64 KiB.").alias(&["list-max-ziplist-size"]).not_yet(),
+    number("list-max-listpack-size", -2, bound::ANY_INT, "Elements of a list node; -1 to -5 for nodes of 4, 8, 16, 32 or 64 KiB.").alias(&["list-max-ziplist-size"]),
     number("list-compress-depth", 0, bound::INT, "List nodes at each end that stay uncompressed; 0 compresses none.").ignored("list nodes are not compressed"),
     number("set-max-intset-entries", 512, bound::LONG, "Members of a set of integers kept compact.").not_yet(),
     number("set-max-listpack-entries", 128, bound::LONG, "Members of any other set kept compact.").not_yet(),

@@ -1,0 +1,151 @@
+//! LLEN, LINDEX, LRANGE and LPOS.
+
+use super::{index_of, list_of, range_of, symmetric};
+use crate::args::{Args, parse_int};
+use crate::dispatch::SYNTAX;
+use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::reply::Reply;
+use crate::streamed::{self, Elements, WRITTEN_AT_ONCE};
+use gimmal_store::types::{List, ListRef};
+use std::ops::Range;
+
+const ZERO_RANK: ReplyError = error(
+    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the \
+     end of the list",
+);
+const NEGATIVE_COUNT: ReplyError = error("ERR COUNT can't be negative");
+const NEGATIVE_MAXLEN: ReplyError = error("ERR MAXLEN can't be negative");
+
+pub(super) fn llen(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let mut locked = exec.lock(args.at(1))?;
+    let len = match exec.read(locked.key()) {
+        Some(entry) => list_of(&entry)?.len(),
+        None => 0,
+    };
+    exec.reply.put().count(len);
+    Ok(())
+}
+
+pub(super) fn lindex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let index = args.int(2);
+    let mut locked = exec.lock(args.at(1))?;
+    let Some(entry) = exec.read(locked.key()) else {
+        exec.reply.put().null();
+        return Ok(());
+    };
+    let list = list_of(&entry)?;
+    // As in Redis, only where there is a list the index matters.
+    match index_of(index?, list.len()).and_then(|index| list.nth(index)) {
+        Some(element) => exec.reply.put().bulk(element),
+        None => exec.reply.put().null(),
+    }
+    Ok(())
+}
+
+pub(super) fn lrange(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let (start, stop) = (args.int(2)?, args.int(3)?);
+    let mut locked = exec.lock(args.at(1))?;
+    let Some(entry) = exec.read(locked.key()) else {
+        exec.reply.put().array(0);
+        return Ok(());
+    };
+    let list = list_of(&entry)?;
+    let range = range_of(start, stop, list.len());
+    exec.reply.put().array(range.len());
+    if range.len() <= WRITTEN_AT_ONCE {
+        write(list, range, &mut exec.reply);
+        return Ok(());
+    }
+    let held = Held(list.to_list());
+    drop(locked);
+    streamed::elements(exec, range, held)
+}
+
+/// A list whose elements are written after its lock was released.
+struct Held(List);
+
+impl Elements for Held {
+    fn write(&self, ranks: Range<usize>, reply: &mut Reply<'_>) {
+        write(self.0.view(), ranks, reply);
+    }
+}
+
+fn write(list: ListRef<'_>, range: Range<usize>, reply: &mut Reply<'_>) {
+    let mut reply = reply.put();
+    list.iter_from(range.start).take(range.len()).for_each(|element| reply.bulk(element));
+}
+
+/// What LPOS was asked beside its key and element.
+#[derive(Debug, PartialEq, Eq)]
+struct Search {
+    /// The first match that is answered, counted from 1; negative from the end.
+    rank: i64,
+    /// Most matches, 0 for all; `None`: one, answered by itself.
+    count: Option<usize>,
+    /// Most elements compared, 0 for all.
+    most_compared: usize,
+}
+
+impl Search {
+    fn parse(args: &Args<'_>) -> Result<Search, ReplyError> {
+        let mut search = Search { rank: 1, count: None, most_compared: 0 };
+        let natural = |i| parse_int(args.at(i)).and_then(|n| usize::try_from(n).ok());
+        let mut i = 3;
+        while i < args.len() {
+            if i + 1 == args.len() {
+                return Err(SYNTAX);
+            }
+            if args.is(i, "rank") {
+                search.rank = symmetric(args, i + 1)?;
+                if search.rank == 0 {
+                    return Err(ZERO_RANK);
+                }
+            } else if args.is(i, "count") {
+                search.count = Some(natural(i + 1).ok_or(NEGATIVE_COUNT)?);
+            } else if args.is(i, "maxlen") {
+                search.most_compared = natural(i + 1).ok_or(NEGATIVE_MAXLEN)?;
+            } else {
+                return Err(SYNTAX);
+            }
+            i += 2;
+        }
+        Ok(search)
+    }
+}
+
+pub(super) fn lpos(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let search = Search::parse(args)?;
+    let element = args.at(2);
+    let mut locked = exec.lock(args.at(1))?;
+    let found = match exec.read(locked.key()) {
+        Some(entry) => {
+            let list = list_of(&entry)?;
+            let most = if search.most_compared == 0 { usize::MAX } else { search.most_compared };
+            let skipped = usize::try_from(search.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
+            let wanted = match search.count {
+                None => 1,
+                Some(0) => usize::MAX,
+                Some(count) => count,
+            };
+            let last = list.len() - 1;
+            if search.rank > 0 {
+                let equal = list.iter().take(most).enumerate().filter(|(_, other)| *other == element);
+                equal.skip(skipped).take(wanted).map(|(index, _)| index).collect()
+            } else {
+                let equal = list.rev_from(last).take(most).enumerate().filter(|(_, other)| *other == element);
+                equal.skip(skipped).take(wanted).map(|(distance, _)| last - distance).collect()
+            }
+        }
+        None => Vec::new(),
+    };
+    let mut reply = exec.reply.put();
+    match (search.count, found.first()) {
+        (Some(_), _) => {
+            reply.array(found.len());
+            found.iter().for_each(|index| reply.count(*index));
+        }
+        (None, Some(index)) => reply.count(*index),
+        (None, None) => reply.null(),
+    }
+    Ok(())
+}
