@@ -368,7 +368,9 @@ impl State {
         self.deliver(Some(Current { id, connection, depends_on, is_writing }));
     }
 
-    /// Settles what was published by no command: keys that have expired. Their removals are in the log by now.
+    /// Settles what was published by no connection's command: keys that have expired, waiters that were served. Their
+    /// changes are in the log by now.
+    #[inline]
     pub fn publish_rest(&mut self) {
         if self.local.pubsub.published {
             let lsn = if self.local.log_active { self.shared.log.end() } else { 0 };
@@ -380,6 +382,8 @@ impl State {
     /// Hands out what other workers have published.
     #[inline]
     pub fn look_for_publications(&mut self) {
+        // Commands of waiters publish behind the command that served them.
+        self.publish_rest();
         if !self.local.pubsub.is_done() || self.shared.mail[self.local.id].has_publications() {
             self.deliver(None);
         }
