@@ -30,6 +30,7 @@ pub mod commands;
 pub mod config;
 pub mod connection;
 pub mod dispatch;
+pub mod double;
 pub mod events;
 pub mod evict;
 pub mod exec;

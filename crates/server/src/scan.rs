@@ -22,13 +22,14 @@ pub struct Options {
     pattern: Option<Vec<u8>>,
     /// Elements to visit.
     count: Option<usize>,
-    /// Only the fields of a hash, not their values.
-    pub no_values: bool,
+    /// Only fields or members, without their values or scores.
+    pub bare: bool,
 }
 
 impl Options {
-    /// The options from argument `from` on. An error is to be answered only if there is a value of the right type.
-    pub fn parse(args: &Args<'_>, from: usize) -> Result<Options, ReplyError> {
+    /// The options from argument `from` on; `bare` is the word that leaves values or scores out, if there are any. An error is to be
+    /// answered only if there is a value of the right type.
+    pub fn parse(args: &Args<'_>, from: usize, bare: Option<&str>) -> Result<Options, ReplyError> {
         let mut options = Options::default();
         let mut i = from;
         while i < args.len() {
@@ -40,9 +41,13 @@ impl Options {
             } else if more && args.is(i, "match") {
                 options.pattern = (args.at(i + 1) != b"*").then(|| args.at(i + 1).to_vec());
                 i += 2;
-            } else if args.is(i, "novalues") {
-                options.no_values = true;
+            } else if bare.is_some_and(|word| args.is(i, word)) {
+                options.bare = true;
                 i += 1;
+            } else if args.is(i, "novalues") {
+                return Err(error("ERR NOVALUES option can only be used in HSCAN"));
+            } else if args.is(i, "noscores") {
+                return Err(error("ERR NOSCORES option can only be used in ZSCAN"));
             } else {
                 return Err(SYNTAX);
             }

@@ -186,7 +186,7 @@ fn random_write(random: &mut Random) -> Vec<String> {
     let soon = |random: &mut Random| format!("soon{}", random.below(20));
     let later = |random: &mut Random| (600_000 + random.below(1000)).to_string();
     let (a, b, v) = (key(random), key(random), format!("v{}", random.below(100)));
-    let line = match random.below(34) {
+    let line = match random.below(40) {
         0 | 1 => format!("SET {a} {v}"),
         2 => format!("SET {a} {v} PX {} GET", later(random)),
         3 => format!("SET {a} {v} KEEPTTL XX"),
@@ -216,6 +216,7 @@ fn random_write(random: &mut Random) -> Vec<String> {
         30 => format!("PEXPIRE {} {}", soon(random), 1 + random.below(80)),
         31 => format!("APPEND {} {v}", soon(random)),
         32 => format!("GET {}", soon(random)),
+        33..39 => sorted_set_write(random),
         _ => match random.below(40) {
             0 => "FLUSHDB".to_owned(),
             1 => "SWAPDB 1 2".to_owned(),
@@ -235,6 +236,28 @@ fn assert_expected(reply: &Reply) {
     let text = reply.as_bytes().unwrap_or_default();
     let allowed: [&[u8]; 3] = [b"ERR no such key", b"ERR source and destination", b"ERR value is not a"];
     assert!(!reply.is_error() || allowed.iter().any(|start| text.starts_with(start)), "{reply:?}");
+}
+
+/// Writes of sorted sets, which have keys of their own.
+fn sorted_set_write(random: &mut Random) -> String {
+    let key = |random: &mut Random| format!("z{}", random.below(6));
+    let member = |random: &mut Random| format!("m{}", random.below(400));
+    let (a, b, m) = (key(random), key(random), member(random));
+    match random.below(16) {
+        0..4 => format!("ZADD {a} {} {m} {}.5 {}", random.below(50), random.below(50), member(random)),
+        4 => format!("ZADD {a} XX GT CH {} {m}", random.below(50)),
+        5 => format!("ZADD {a} NX INCR {} {m}", random.below(50)),
+        6 => format!("ZINCRBY {a} 0.1 {m}"),
+        7 => format!("ZREM {a} {m} {}", member(random)),
+        8 => format!("ZPOPMIN {a}"),
+        9 => format!("ZPOPMAX {a} {}", random.below(5)),
+        10 => format!("ZMPOP 2 {a} {b} MIN COUNT 3"),
+        11 => format!("ZREMRANGEBYSCORE {a} 10 ({}", random.below(20)),
+        12 => format!("ZREMRANGEBYRANK {a} {} -1", random.below(300)),
+        13 => format!("ZUNIONSTORE {a} 2 {b} {} WEIGHTS 1 0.5 AGGREGATE MAX", key(random)),
+        14 => format!("ZDIFFSTORE {a} 2 {b} {}", key(random)),
+        _ => format!("ZRANGESTORE {a} {b} 0 40 BYSCORE LIMIT 0 300"),
+    }
 }
 
 /// One client's load: pipelines of writes, each ended by a mark of its own and a look at another client's mark.

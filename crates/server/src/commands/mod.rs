@@ -21,6 +21,7 @@ pub mod pubsub;
 pub mod scripting;
 pub mod server;
 pub mod slowlog;
+pub mod sorted_set;
 pub mod string;
 pub mod transaction;
 
@@ -34,6 +35,7 @@ pub fn table() -> Table {
         hyperloglog::COMMANDS,
         hash::COMMANDS,
         list::COMMANDS,
+        sorted_set::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,

@@ -119,6 +119,10 @@ macro_rules! plain {
 }
 
 plain! {
+    /// Members of a sorted set kept compact.
+    zset_max_listpack_entries: count "zset-max-listpack-entries";
+    /// Longest member of a compact sorted set, in bytes.
+    zset_max_listpack_value: size "zset-max-listpack-value";
     /// Serve only this host while there is no password.
     protected_mode: flag "protected-mode";
     /// Connections queued by the kernel.

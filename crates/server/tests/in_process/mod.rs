@@ -85,12 +85,16 @@ fn rendered(value: ValueRef<'_>) -> Vec<u8> {
         ValueRef::String(StringRef::Int(n)) => n.to_string().into_bytes(),
         ValueRef::String(StringRef::Bytes(bytes)) => bytes.to_vec(),
         ValueRef::String(StringRef::Rope(rope)) => rope.to_vec(),
+        ValueRef::SortedSet(set) => {
+            let members = set.iter().map(|found| format!("{:?} {:?}", found.score, found.member.escape_ascii()));
+            members.collect::<Vec<_>>().join("\n").into_bytes()
+        }
         ValueRef::List(list) => {
             let mut bytes = b"list".to_vec();
             list.iter().for_each(|element| encode_bulk(&mut bytes, element));
             bytes
         }
-        ValueRef::Set(_) | ValueRef::SortedSet(_) | ValueRef::Hash(_) | ValueRef::Stream(_) => {
+        ValueRef::Set(_) | ValueRef::Hash(_) | ValueRef::Stream(_) => {
             panic!("no command of these tests makes a {}", value.kind().name())
         }
     }

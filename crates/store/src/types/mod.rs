@@ -23,7 +23,7 @@ pub use fields::{Before, Field, Fields, FieldsRef};
 pub use list::{End, List, ListRef, NodeLimit};
 pub use packed::{PACKED_MAX, Packed, PackedBuf};
 pub use set::{Set, SetRef};
-pub use sorted_set::{SortedSet, SortedSetRef};
+pub use sorted_set::{MemberBound, MemberRange, ScoreRange, Scored, SortedSet, SortedSetRef};
 pub use stream::{Stream, StreamId};
 
 use fields::FieldsTree;

@@ -81,7 +81,10 @@ fn sum(head: &[&[u8]], value: ValueRef<'_>) -> Sum {
                 parts(first, &[field.name, field.value, &deadline])
             }))),
             ValueRef::List(list) => list.iter().for_each(|element| hasher.write_u64(parts(first, &[element]))),
-            ValueRef::Set(_) | ValueRef::SortedSet(_) | ValueRef::Stream(_) => {
+            ValueRef::SortedSet(set) => hasher.write_u64(unordered(
+                set.iter().map(|found| parts(first, &[found.member, &found.score.to_bits().to_le_bytes()])),
+            )),
+            ValueRef::Set(_) | ValueRef::Stream(_) => {
                 unreachable!("no command makes one")
             }
         }

@@ -12,14 +12,13 @@ use crate::args::Args;
 use crate::commands::generic::keys::type_name;
 use crate::config::ClientClass;
 use crate::dispatch::SYNTAX;
-use crate::exec::{Continuation, Exec, Outcome, ReplyError, SLICE_US, Stop, error};
+use crate::exec::{Continuation, Exec, Outcome, ReplyError, SLICE_US, Stop};
 use crate::glob;
+use crate::scan;
 use gimmal_resp::encode_bulk;
 use gimmal_store::{Entry, POSITION_BITS};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const INVALID_CURSOR: ReplyError = error("ERR invalid cursor");
 
 /// Entries between two looks at the clock: some µs.
 const STEP: usize = 64;
@@ -49,7 +48,7 @@ fn named_key(exec: &mut Exec<'_>, name: &[u8]) -> Outcome {
 }
 
 pub(super) fn scan(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let cursor = Cursor::parse(args.at(1)).ok_or(INVALID_CURSOR)?;
+    let cursor = Cursor::of(scan::cursor(args.at(1))?);
     let (filter, count) = scan_options(args)?;
     let walk = Walk::new(exec, cursor, filter);
     go_on(exec, Scan { walk, count })
@@ -111,24 +110,6 @@ struct Cursor {
 
 impl Cursor {
     const START: Cursor = Cursor { shard: 0, position: 0 };
-
-    /// A cursor as a client gives it: what C's `strtoul` reads of the whole word, with the empty word for 0.
-    fn parse(word: &[u8]) -> Option<Cursor> {
-        let (negative, digits) = match word {
-            [b'-', digits @ ..] => (true, digits),
-            [b'+', digits @ ..] => (false, digits),
-            _ => (false, word),
-        };
-        if digits.is_empty() != word.is_empty() {
-            return None;
-        }
-        let mut number = 0_u64;
-        for digit in digits {
-            let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-            number = number.checked_mul(10)?.checked_add(digit)?;
-        }
-        Some(Cursor::of(if negative { number.wrapping_neg() } else { number }))
-    }
 
     fn of(number: u64) -> Cursor {
         let shard = u32::try_from(number >> POSITION_BITS).expect("32 bits are left");
@@ -287,23 +268,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_unsigned_decimals() {
-        for (word, expected) in [
-            ("0", Some(0)),
-            ("", Some(0)),
-            ("+7", Some(7)),
-            ("-1", Some(u64::MAX)),
-            ("18446744073709551615", Some(u64::MAX)),
-            ("18446744073709551616", None),
-            (" 0", None),
-            ("0 ", None),
-            ("x", None),
-            ("-", None),
-            ("1.5", None),
-        ] {
-            assert_eq!(Cursor::parse(word.as_bytes()).map(Cursor::number), expected, "{word:?}");
-        }
+    fn a_cursor_is_shard_and_position() {
         let cursor = Cursor { shard: 16383, position: (1 << POSITION_BITS) - 1 };
-        assert_eq!(Cursor::parse(cursor.number().to_string().as_bytes()), Some(cursor));
+        assert_eq!(Cursor::of(cursor.number()), cursor);
     }
 }

@@ -9,7 +9,7 @@ use gimmal_store::types::Form;
 
 pub(super) fn hscan(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let cursor = scan::cursor(args.at(2))?;
-    let options = Options::parse(args, 3);
+    let options = Options::parse(args, 3, Some("novalues"));
     let mut key = exec.lock(args.at(1))?;
     let Some(fields) = read(exec, key.key())? else {
         scan::answer(exec, 0, 0, &[]);
@@ -22,11 +22,11 @@ pub(super) fn hscan(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         if field.is_live(now_ms) && options.fits(field.name) {
             found += 1;
             encode_bulk(&mut items, field.name);
-            if !options.no_values {
+            if !options.bare {
                 encode_bulk(&mut items, field.value);
             }
         }
     });
-    scan::answer(exec, next, if options.no_values { found } else { 2 * found }, &items);
+    scan::answer(exec, next, if options.bare { found } else { 2 * found }, &items);
     Ok(())
 }

@@ -1,0 +1,261 @@
+//! ZUNION, ZINTER and ZDIFF, their forms that store, and ZINTERCARD. Sets take part with a score of 1 for each member.
+
+use super::read::put_header;
+use super::{limits, sorted, sorted_set_of, store, write_scored};
+use crate::args::Args;
+use crate::dispatch::SYNTAX;
+use crate::double;
+use crate::exec::{Exec, LockedMany, Outcome, ReplyError, Stop, error};
+use gimmal_store::types::{Scored, SortedSet};
+use std::collections::HashMap;
+
+/// What is done with the sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Inter,
+    Diff,
+}
+
+/// What becomes of a member's scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+/// A form of the command.
+#[derive(Clone, Copy)]
+struct Form {
+    name: &'static str,
+    operation: Operation,
+    /// Argument of the number of keys; before it is the destination, if there is one.
+    at: usize,
+    /// Only their number is answered.
+    counts: bool,
+}
+
+pub(super) fn zunion(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    combine(exec, args, Form { name: "zunion", operation: Operation::Union, at: 1, counts: false })
+}
+
+pub(super) fn zinter(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    combine(exec, args, Form { name: "zinter", operation: Operation::Inter, at: 1, counts: false })
+}
+
+pub(super) fn zdiff(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    combine(exec, args, Form { name: "zdiff", operation: Operation::Diff, at: 1, counts: false })
+}
+
+pub(super) fn zintercard(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    combine(exec, args, Form { name: "zintercard", operation: Operation::Inter, at: 1, counts: true })
+}
+
+pub(super) fn zunionstore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    combine(exec, args, Form { name: "zunionstore", operation: Operation::Union, at: 2, counts: false })
+}
+
+pub(super) fn zinterstore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    combine(exec, args, Form { name: "zinterstore", operation: Operation::Inter, at: 2, counts: false })
+}
+
+pub(super) fn zdiffstore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    combine(exec, args, Form { name: "zdiffstore", operation: Operation::Diff, at: 2, counts: false })
+}
+
+/// What stands behind the keys.
+struct Options {
+    /// One for each key, or none: all 1.
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+    /// Members to count at most; 0 for all.
+    limit: usize,
+}
+
+fn combine(exec: &mut Exec<'_>, args: &Args<'_>, form: Form) -> Outcome {
+    let count = args.int(form.at)?;
+    if count < 1 {
+        return Err(format!("ERR at least 1 input key is needed for '{}' command", form.name).into());
+    }
+    let first = form.at + 1;
+    let count = usize::try_from(count).ok().filter(|count| *count <= args.len() - first).ok_or(SYNTAX)?;
+    // A key of another type is told of before a fault in the options, as in Redis.
+    let options = Options::parse(args, first + count, count, form);
+    let names = args.rest(first).take(count);
+    let limits = limits(exec);
+    // The destination, if there is one, is the last of the keys.
+    let mut keys = exec.lock_all(names.chain((form.at == 2).then(|| args.at(1))))?;
+    let mut sources = sources(exec, &mut keys, count)?;
+    let options = options?;
+    for (source, weight) in sources.iter_mut().zip(&options.weights) {
+        source.weight = *weight;
+    }
+    if form.operation != Operation::Diff {
+        // The smallest is walked and the others are asked, or fewer scores are added to more.
+        sources.sort_by_key(|source| source.len());
+    }
+    if form.counts {
+        let (mut found, limit) = (0, if options.limit == 0 { usize::MAX } else { options.limit });
+        intersect(&sources, options.aggregate, |_, _| {
+            found += 1;
+            found < limit
+        });
+        exec.reply.put().count(found);
+        return Ok(());
+    }
+    let mut members: Vec<Scored<'_>> = Vec::new();
+    match form.operation {
+        Operation::Union => members = united(&sources, options.aggregate),
+        Operation::Inter => intersect(&sources, options.aggregate, |member, score| {
+            members.push(Scored { member, score });
+            true
+        }),
+        Operation::Diff => members = difference(&sources),
+    }
+    members.sort_unstable_by(Scored::order);
+    if form.at == 1 {
+        put_header(&mut exec.reply, members.len(), options.with_scores);
+        members.iter().for_each(|found| write_scored(&mut exec.reply, *found, options.with_scores));
+        return Ok(());
+    }
+    let result = sorted(&members, limits);
+    // Shared trees would be copied where they are changed.
+    drop(sources);
+    let stored = store(exec, keys.key(count), args, form.name, Some(result));
+    exec.reply.put().count(stored);
+    Ok(())
+}
+
+impl Options {
+    fn parse(args: &Args<'_>, from: usize, keys: usize, form: Form) -> Result<Options, ReplyError> {
+        let mut options = Options { weights: Vec::new(), aggregate: Aggregate::Sum, with_scores: false, limit: 0 };
+        let scored = form.operation != Operation::Diff && !form.counts;
+        let mut i = from;
+        while i < args.len() {
+            let left = args.len() - i;
+            if scored && left > keys && args.is(i, "weights") {
+                const NO_WEIGHT: ReplyError = error("ERR weight value is not a float");
+                let weights = (i + 1..=i + keys).map(|i| double::parse(args.at(i)).ok_or(NO_WEIGHT));
+                options.weights = weights.collect::<Result<_, _>>()?;
+                i += keys + 1;
+            } else if scored && left >= 2 && args.is(i, "aggregate") {
+                options.aggregate = match args.at(i + 1) {
+                    word if word.eq_ignore_ascii_case(b"sum") => Aggregate::Sum,
+                    word if word.eq_ignore_ascii_case(b"min") => Aggregate::Min,
+                    word if word.eq_ignore_ascii_case(b"max") => Aggregate::Max,
+                    _ => return Err(SYNTAX),
+                };
+                i += 2;
+            } else if form.at == 1 && !form.counts && args.is(i, "withscores") {
+                options.with_scores = true;
+                i += 1;
+            } else if form.counts && left >= 2 && args.is(i, "limit") {
+                const NEGATIVE: ReplyError = error("ERR LIMIT can't be negative");
+                let limit = crate::args::parse_int(args.at(i + 1)).ok_or(NEGATIVE)?;
+                options.limit = usize::try_from(limit).map_err(|_| NEGATIVE)?;
+                i += 2;
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// A set that takes part, as it is while the keys are locked: small ones are copied, large ones shared.
+struct Source {
+    set: SortedSet,
+    weight: f64,
+}
+
+/// The sets at the first keys; missing ones are empty.
+fn sources(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>, count: usize) -> Result<Vec<Source>, Stop> {
+    let source = |i| {
+        let set = match exec.read(keys.key(i)) {
+            Some(entry) => sorted_set_of(&entry)?.to_owned(),
+            None => SortedSet::empty_in(Vec::new()),
+        };
+        Ok(Source { set, weight: 1.0 })
+    };
+    (0..count).map(source).collect()
+}
+
+impl Source {
+    fn len(&self) -> usize {
+        self.set.view().len()
+    }
+
+    /// Its members with their weighted scores.
+    fn iter(&self) -> impl Iterator<Item = Scored<'_>> {
+        let weight = self.weight;
+        self.set.view().iter().map(move |found| Scored { score: number(found.score * weight), ..found })
+    }
+
+    fn score(&self, member: &[u8]) -> Option<f64> {
+        self.set.view().score(member)
+    }
+}
+
+/// What is no number counts as 0.
+fn number(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+impl Aggregate {
+    fn apply(self, so_far: f64, score: f64) -> f64 {
+        match self {
+            // Infinities of both signs cancel out.
+            Aggregate::Sum => number(so_far + score),
+            Aggregate::Min => {
+                if score < so_far {
+                    score
+                } else {
+                    so_far
+                }
+            }
+            Aggregate::Max => {
+                if score > so_far {
+                    score
+                } else {
+                    so_far
+                }
+            }
+        }
+    }
+}
+
+fn united(sources: &[Source], aggregate: Aggregate) -> Vec<Scored<'_>> {
+    if let [source] = sources {
+        return source.iter().collect();
+    }
+    let most = sources.iter().map(|source| source.len()).max().unwrap_or(0);
+    let mut all: HashMap<&[u8], f64> = HashMap::with_capacity(most);
+    for Scored { member, score } in sources.iter().flat_map(Source::iter) {
+        all.entry(member).and_modify(|so_far| *so_far = aggregate.apply(*so_far, score)).or_insert(score);
+    }
+    all.into_iter().map(|(member, score)| Scored { member, score }).collect()
+}
+
+/// Shows what is in all of the sources, of which the first is the smallest, until `found` has seen enough.
+fn intersect<'m>(sources: &'m [Source], aggregate: Aggregate, mut found: impl FnMut(&'m [u8], f64) -> bool) {
+    let Some((first, others)) = sources.split_first() else { return };
+    for Scored { member, score } in first.iter() {
+        let all = others
+            .iter()
+            .try_fold(score, |so_far, other| Some(aggregate.apply(so_far, other.score(member)? * other.weight)));
+        if let Some(score) = all
+            && !found(member, score)
+        {
+            return;
+        }
+    }
+}
+
+/// What is in the first source and in no other.
+fn difference(sources: &[Source]) -> Vec<Scored<'_>> {
+    let Some((first, others)) = sources.split_first() else { return Vec::new() };
+    let there = |member| others.iter().any(|other| other.score(member).is_some());
+    first.set.view().iter().filter(|found| !there(found.member)).collect()
+}

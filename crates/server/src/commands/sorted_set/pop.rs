@@ -1,0 +1,172 @@
+//! ZPOPMIN, ZPOPMAX and ZMPOP.
+
+use super::sorted_set_of;
+use crate::args::{Args, parse_int};
+use crate::dispatch::SYNTAX;
+use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::notify;
+use gimmal_store::types::{Scored, SortedSet};
+
+/// Which members go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Those of the lowest scores.
+    Min,
+    /// Those of the highest.
+    Max,
+}
+
+impl End {
+    /// The end that argument `i` names.
+    ///
+    /// # Errors
+    /// If it is none, or there is no such argument.
+    pub fn parse(args: &Args<'_>, i: usize) -> Result<End, ReplyError> {
+        match i < args.len() {
+            true if args.is(i, "min") => Ok(End::Min),
+            true if args.is(i, "max") => Ok(End::Max),
+            _ => Err(SYNTAX),
+        }
+    }
+}
+
+/// Members that were taken out, in the order in which they went.
+pub type Popped = Vec<(Vec<u8>, f64)>;
+
+/// Takes up to `count` members out of the set at a locked key, which goes with the last of them; records and tells of it as ZPOPMIN
+/// or ZPOPMAX. Nothing if there is no such key.
+///
+/// # Errors
+/// WRONGTYPE, and no change, if it holds a value of another type.
+pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, name: &[u8], end: End, count: usize) -> Result<Popped, Stop> {
+    let edited = exec.edit(key.again(), |set: &mut SortedSet| {
+        let len = set.view().len();
+        let ranks = match end {
+            End::Min => 0..count.min(len),
+            End::Max => len - count.min(len)..len,
+        };
+        let found = set.view().range(ranks.clone(), end == End::Max);
+        let popped: Popped = found.map(|Scored { member, score }| (member.to_vec(), score)).collect();
+        let whole = popped.len() == len;
+        // A set that goes altogether is left to be freed elsewhere.
+        if !whole {
+            set.remove_ranks(ranks);
+        }
+        (popped, whole)
+    })?;
+    let Some(edited) = edited else { return Ok(Popped::new()) };
+    let (popped, whole) = edited.result;
+    if whole {
+        drop(exec.remove(key.again()));
+    }
+    if !popped.is_empty() {
+        let (command, event): (&[u8], _) = match end {
+            End::Min => (b"ZPOPMIN", "zpopmin"),
+            End::Max => (b"ZPOPMAX", "zpopmax"),
+        };
+        match popped.len() {
+            1 => exec.effect(key, &[command, name]),
+            len => exec.effect(key, &[command, name, itoa::Buffer::new().format(len).as_bytes()]),
+        }
+        exec.changed(popped.len() as u64 - 1);
+        exec.notify(notify::ZSET, event, name);
+        if whole {
+            exec.notify(notify::GENERIC, "del", name);
+        }
+    }
+    Ok(popped)
+}
+
+pub(super) fn zpopmin(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    pop_of_one(exec, args, End::Min)
+}
+
+pub(super) fn zpopmax(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    pop_of_one(exec, args, End::Max)
+}
+
+fn pop_of_one(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
+    if args.len() > 3 {
+        return Err(SYNTAX.into());
+    }
+    let counted = args.len() == 3;
+    let count = if counted { count(args, 2, 0, "ERR value is out of range, must be positive")? } else { 1 };
+    let mut locked = exec.lock(args.at(1))?;
+    let popped = pop(exec, locked.key(), args.at(1), end, count)?;
+    let mut reply = exec.reply.put();
+    let nested = counted && reply.is_proto3();
+    reply.array(if nested { popped.len() } else { popped.len() * 2 });
+    for (member, score) in &popped {
+        if nested {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        reply.double(*score);
+    }
+    Ok(())
+}
+
+/// What ZMPOP and BZMPOP are told behind the number of keys.
+#[derive(Clone, Copy, Debug)]
+pub struct MultiPop {
+    /// Number of keys.
+    pub keys: usize,
+    /// Where to pop.
+    pub end: End,
+    /// How many members.
+    pub count: usize,
+}
+
+impl MultiPop {
+    /// The options; the number of keys is argument `at`, the keys follow it.
+    ///
+    /// # Errors
+    /// As Redis words them.
+    pub fn parse(args: &Args<'_>, at: usize) -> Result<MultiPop, ReplyError> {
+        let keys = count(args, at, 1, "ERR numkeys should be greater than 0")?;
+        let mut i = at.saturating_add(keys).saturating_add(1);
+        let end = End::parse(args, i)?;
+        let mut wanted = None;
+        while i + 1 < args.len() {
+            if wanted.is_some() || !args.is(i + 1, "count") || i + 2 >= args.len() {
+                return Err(SYNTAX);
+            }
+            wanted = Some(count(args, i + 2, 1, "ERR count should be greater than 0")?);
+            i += 2;
+        }
+        Ok(MultiPop { keys, end, count: wanted.unwrap_or(1) })
+    }
+}
+
+fn count(args: &Args<'_>, i: usize, least: i64, otherwise: &'static str) -> Result<usize, ReplyError> {
+    let count = parse_int(args.at(i)).filter(|count| *count >= least).ok_or(error(otherwise))?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+pub(super) fn zmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let options = MultiPop::parse(args, 1)?;
+    let names: Vec<&[u8]> = args.rest(2).take(options.keys).collect();
+    let mut keys = exec.lock_all(names.iter().copied())?;
+    for (i, name) in names.iter().enumerate() {
+        let Some(entry) = exec.peek(keys.key(i)) else { continue };
+        sorted_set_of(&entry)?;
+        let popped = pop(exec, keys.key(i), name, options.end, options.count)?;
+        answer(exec, name, &popped);
+        return Ok(());
+    }
+    exec.reply.put().null_array();
+    Ok(())
+}
+
+/// The reply of ZMPOP and BZMPOP: the key, and its members.
+pub fn answer(exec: &mut Exec<'_>, name: &[u8], popped: &Popped) {
+    let mut reply = exec.reply.put();
+    reply.array(2);
+    reply.bulk(name);
+    reply.array(popped.len());
+    for (member, score) in popped {
+        reply.array(2);
+        reply.bulk(member);
+        reply.double(*score);
+    }
+}
