@@ -160,9 +160,9 @@ impl Exec<'_> {
         !self.local.serving && key.is_waited_for(kind)
     }
 
-    /// Nothing was found at any of these keys, which are locked: wait for them. In a transaction, and for who is being served, there
-    /// is no waiting.
-    pub fn block(&mut self, keys: &mut LockedMany<'_>, args: &Args<'_>, wait: Wait) -> Outcome {
+    /// Nothing was found at the first `waited` of these keys, which are locked: wait for them. In a transaction, and for who is being
+    /// served, there is no waiting.
+    pub fn block(&mut self, keys: &mut LockedMany<'_>, waited: usize, args: &Args<'_>, wait: Wait) -> Outcome {
         if self.local.serving {
             return Err(Stop::Wait);
         }
@@ -171,7 +171,7 @@ impl Exec<'_> {
             return Ok(());
         }
         let waiter = Arc::new(Waiter::new(self, args, wait));
-        for i in 0..keys.len() {
+        for i in 0..waited {
             keys.key(i).wait(waiter.clone());
         }
         self.local.blocking = Some(waiter);

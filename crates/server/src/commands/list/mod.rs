@@ -3,6 +3,7 @@
 //! A handler that removes elements looks first and writes its reply from what it sees, then removes under the same lock: no
 //! element is copied but into the reply. Long replies take the list by its root and are written after the lock is released.
 
+mod blocking;
 mod change;
 mod pop;
 mod push;
@@ -12,8 +13,8 @@ mod transfer;
 pub use pop::{Popped, pop};
 
 use crate::args::Args;
-use crate::arguments::{integer, key, one_of, string, word};
-use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key1, keyflag::*};
+use crate::arguments::{double, integer, key, one_of, string, word};
+use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, ReplyError, WRONG_TYPE, error};
 use gimmal_store::types::{End, ListRef, NodeLimit};
@@ -109,6 +110,85 @@ pub static COMMANDS: &[Command] = &[
             one_of("where", LEFT_OR_RIGHT),
             integer("count").after("COUNT").optional(),
         ],
+        ..LIST
+    },
+    Command {
+        name: "blpop",
+        run: blocking::blpop,
+        arity: -3,
+        flags: WRITE | BLOCKING,
+        keys: &[key_range(1, -2, 1, RW | ACCESS | DELETE)],
+        since: "2.0.0",
+        complexity: "O(N) where N is the number of keys",
+        summary: "Removes and answers the first element of the first of several lists that has any, or waits for one.",
+        arguments: &[KEY.many(), double("timeout")],
+        history: &[("6.0.0", "The timeout may have a fraction.")],
+        ..LIST
+    },
+    Command {
+        name: "brpop",
+        run: blocking::brpop,
+        arity: -3,
+        flags: WRITE | BLOCKING,
+        keys: &[key_range(1, -2, 1, RW | ACCESS | DELETE)],
+        since: "2.0.0",
+        complexity: "O(N) where N is the number of keys",
+        summary: "Removes and answers the last element of the first of several lists that has any, or waits for one.",
+        arguments: &[KEY.many(), double("timeout")],
+        history: &[("6.0.0", "The timeout may have a fraction.")],
+        ..LIST
+    },
+    Command {
+        name: "blmpop",
+        run: blocking::blmpop,
+        arity: -5,
+        flags: WRITE | BLOCKING | MOVABLE_KEYS,
+        keys: &[KeySpec {
+            flags: RW | ACCESS | DELETE,
+            begin: Begin::Index(2),
+            find: Find::KeyNum { at: 0, first: 1, step: 1 },
+            notes: "",
+        }],
+        since: "7.0.0",
+        complexity: "O(N+M) where N is the number of keys and M that of elements answered",
+        summary: "Removes and answers elements of the first of several lists that has any, or waits for one.",
+        arguments: &[
+            double("timeout"),
+            integer("numkeys"),
+            KEY.many(),
+            one_of("where", LEFT_OR_RIGHT),
+            integer("count").after("COUNT").optional(),
+        ],
+        ..LIST
+    },
+    Command {
+        name: "blmove",
+        run: blocking::blmove,
+        arity: 6,
+        flags: WRITE | DENYOOM | BLOCKING,
+        keys: &[key_at(1, RW | ACCESS | DELETE), key_at(2, RW | INSERT)],
+        since: "6.2.0",
+        summary: "Moves an element from a list to another and answers it, or waits for one.",
+        arguments: &[
+            key("source", 0),
+            key("destination", 1),
+            one_of("wherefrom", LEFT_OR_RIGHT),
+            one_of("whereto", LEFT_OR_RIGHT),
+            double("timeout"),
+        ],
+        ..LIST
+    },
+    Command {
+        name: "brpoplpush",
+        run: blocking::brpoplpush,
+        arity: 4,
+        flags: WRITE | DENYOOM | BLOCKING,
+        keys: &[key_at(1, RW | ACCESS | DELETE), key_at(2, RW | INSERT)],
+        since: "2.2.0",
+        summary: "Moves the last element of a list to the head of another and answers it, or waits for one.",
+        arguments: &[key("source", 0), key("destination", 1), double("timeout")],
+        history: &[("6.0.0", "The timeout may have a fraction.")],
+        deprecated: Some(("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments")),
         ..LIST
     },
     Command {

@@ -51,17 +51,17 @@ fn pop_at(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
     Ok(())
 }
 
-/// What LMPOP was asked.
+/// What LMPOP or BLMPOP was asked.
 #[derive(Debug)]
-struct MultiPop {
-    keys: usize,
-    end: End,
-    count: usize,
+pub(super) struct MultiPop {
+    pub(super) keys: usize,
+    pub(super) end: End,
+    pub(super) count: usize,
 }
 
 impl MultiPop {
     /// The options, of which the number of keys is argument `at`.
-    fn parse(args: &Args<'_>, at: usize) -> Result<MultiPop, ReplyError> {
+    pub(super) fn parse(args: &Args<'_>, at: usize) -> Result<MultiPop, ReplyError> {
         let positive = |i| parse_int(args.at(i)).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
         let keys = positive(at).ok_or(NO_KEYS)?;
         let side = keys.checked_add(at + 1).filter(|side| *side < args.len()).ok_or(SYNTAX)?;
