@@ -128,12 +128,17 @@ pub fn run(shape: &Shape, duration: Duration) -> Result<Measured> {
 
 /// Sends the command once for each key from 0, `pipeline` at a time on one connection, and awaits every reply.
 pub fn fill(shape: &Shape) -> Result<()> {
+    fill_range(shape, 0..shape.keys)
+}
+
+/// As [`fill`], for a part of the keys.
+pub fn fill_range(shape: &Shape, keys: std::ops::Range<u64>) -> Result<()> {
     let mut stream = connect(shape.port)?;
     let step = u64::try_from(shape.pipeline)?;
     let (mut output, mut input) = (Vec::new(), Vec::new());
-    let mut key = 0;
-    while key < shape.keys {
-        let count = step.min(shape.keys - key);
+    let mut key = keys.start;
+    while key < keys.end {
+        let count = step.min(keys.end - key);
         output.clear();
         (key..key + count).for_each(|key| shape.command.encode(key, &mut output));
         stream.write_all(&output)?;

@@ -56,7 +56,7 @@ usage: gimmal-bench --limit  [--server 'NAME|PORT|COMMAND LINE']... [--loads 50:
        gimmal-bench --fairness --server 'NAME|PORT|COMMAND LINE'  [--seconds 10] [--pipeline 1000000]
                              [--value 104857600] [--keys 5000000] [--server-cpu CPU] [--json FILE]
        gimmal-bench --memory --server 'NAME|PORT|COMMAND LINE'... [--keys 1000000] [--sizes 16:8,16:64]
-                             [--connections 1000] [--json FILE]
+                             [--connections 1000] [--overwriters 0] [--json FILE]
        gimmal-bench limit-server PORT REPLY_BYTES                        (-1: answers +OK)
        gimmal-bench load PORT CONNECTIONS PIPELINE SECONDS KEYS COMMAND... (SECONDS 0: once for each key)
 In a COMMAND __KEY__ is one of KEYS 12-digit numbers, __V64__ a value of 64 bytes. The first --server of --limit is

@@ -26,6 +26,11 @@ pub fn run(settings: &Settings) -> Result<()> {
         for &size in &settings.sizes {
             figures.push(per_key(spec, size, settings.keys).with_context(|| spec.name.clone())?);
         }
+        if settings.overwriters > 0 {
+            for &size in &settings.sizes {
+                figures.push(overwritten(spec, size, settings).with_context(|| spec.name.clone())?);
+            }
+        }
         if settings.connections > 0 {
             figures.push(per_connection(spec, settings.connections).with_context(|| spec.name.clone())?);
         }
@@ -43,6 +48,7 @@ pub struct Settings {
     keys: u64,
     sizes: Vec<Size>,
     connections: usize,
+    overwriters: usize,
     json: Option<PathBuf>,
 }
 
@@ -57,13 +63,15 @@ impl Settings {
     /// Reads the options behind `--memory`.
     pub fn parse(args: &mut lexopt::Parser) -> Result<Self> {
         let sizes = parse_sizes("16:8,16:64")?;
-        let mut settings = Self { servers: Vec::new(), keys: 1_000_000, sizes, connections: 1000, json: None };
+        let mut settings =
+            Self { servers: Vec::new(), keys: 1_000_000, sizes, connections: 1000, overwriters: 0, json: None };
         while let Some(arg) = args.next()? {
             match arg {
                 Long("server") => settings.servers.push(args.value()?.string()?.parse()?),
                 Long("keys") => settings.keys = args.value()?.parse()?,
                 Long("sizes") => settings.sizes = parse_sizes(&args.value()?.string()?)?,
                 Long("connections") => settings.connections = args.value()?.parse()?,
+                Long("overwriters") => settings.overwriters = args.value()?.parse()?,
                 Long("json") => settings.json = Some(args.value()?.into()),
                 other => return Err(other.unexpected().into()),
             }
@@ -106,6 +114,40 @@ fn per_key(spec: &ServerSpec, size: Size, keys: u64) -> Result<Value> {
         "server": spec.name, "command": spec.argv, "version": host::describe_server(spec.port),
         "keys": keys, "key_bytes": size.key, "value_bytes": size.value,
         "bytes_per_key": each, "overhead_per_key": overhead, "rss_empty_bytes": before,
+    }))
+}
+
+/// What stays resident when the keys that one connection has filled are overwritten by several, with values of twice the length
+/// and then of the first again: values are freed by other threads than made them, and that must not pile up.
+fn overwritten(spec: &ServerSpec, size: Size, settings: &Settings) -> Result<Value> {
+    let server = ServerProcess::start(spec, None, &std::env::temp_dir())?;
+    let fill = |connections: usize, value: usize| -> Result<u64> {
+        let line = format!("SET {}__KEY__ __V{value}__", "k".repeat(size.key - KEY_DIGITS));
+        let command = Template::parse(&line)?;
+        let shape = Shape { port: spec.port, connections, pipeline: 100, keys: settings.keys, command };
+        let part = |number: usize| settings.keys * number as u64 / connections as u64;
+        std::thread::scope(|scope| {
+            let fillers: Vec<_> = (0..connections)
+                .map(|number| (&shape, part(number)..part(number + 1)))
+                .map(|(shape, keys)| scope.spawn(move || load::fill_range(shape, keys)))
+                .collect();
+            fillers.into_iter().try_for_each(|filler| filler.join().expect("filling does not panic"))
+        })?;
+        settle();
+        server.rss_bytes()
+    };
+    let one = fill(1, size.value)?;
+    fill(settings.overwriters, size.value * 2)?;
+    let several = fill(settings.overwriters, size.value)?;
+    let ratio = several as f64 / one as f64;
+    println!(
+        "memory {:14} {} keys of {} + {} bytes overwritten by {}: {ratio:.2} of what one connection's fill takes",
+        spec.name, settings.keys, size.key, size.value, settings.overwriters
+    );
+    Ok(json!({
+        "server": spec.name, "command": spec.argv, "version": host::describe_server(spec.port),
+        "keys": settings.keys, "key_bytes": size.key, "value_bytes": size.value, "overwriters": settings.overwriters,
+        "rss_filled_bytes": one, "rss_overwritten_bytes": several,
     }))
 }
 
