@@ -152,6 +152,9 @@ pub trait Engine {
     /// Gives the socket back through `Detached`. The caller guarantees that no send is in flight.
     fn detach(&mut self, conn: ConnId);
 
+    /// Bytes of the send in flight that the kernel has not taken yet; 0 if none is in flight.
+    fn unsent(&self, conn: ConnId) -> usize;
+
     /// The connection's descriptor, for socket options and addresses. `None` if unknown or simulated.
     fn raw_fd(&self, conn: ConnId) -> Option<RawFd>;
 

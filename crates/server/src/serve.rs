@@ -677,12 +677,12 @@ impl State {
             c.since_ms = now;
         }
         let too_long = soft && now - c.since_ms > limit.soft_seconds.saturating_mul(1000);
-        if limit.hard > 0 && bytes > limit.hard || too_long {
-            let line = crate::commands::client::describe(&self.shared, id, c, now);
-            crate::warning!("Client {line} closed: it is over its output buffer limits.");
-            self.local.stats.output_limit_closes.add(1);
-            self.begin_close(id, c);
-            return;
+        if limit.hard > 0 && bytes > limit.hard || too_long && (c.session.subscriptions.is_some() || c.sending == 0) {
+            return self.close_over_limit(id, c);
+        }
+        if too_long {
+            // What waits is at most one reply beyond the pause: whoever still takes some of it may take its time.
+            self.actions.push(Action::Measure(id));
         }
         let query_limit = match c.session.authenticated {
             true => self.local.config.client_query_buffer_limit(),
@@ -694,6 +694,34 @@ impl State {
             self.local.stats.query_limit_closes.add(1);
             self.begin_close(id, c);
         }
+    }
+
+    fn close_over_limit(&mut self, id: ConnId, c: &mut Connection) {
+        let line = crate::commands::client::describe(&self.shared, id, c, self.local.now_ms);
+        crate::warning!("Client {line} closed: it is over its output buffer limits.");
+        self.local.stats.output_limit_closes.add(1);
+        self.begin_close(id, c);
+    }
+
+    /// So much of a connection's send is not taken yet. It was over its soft limit for too long: it is closed, unless it
+    /// took something since that was looked at last.
+    pub fn measured(&mut self, id: ConnId, unsent: usize) {
+        let Some(mut connection) = self.connections.lift(id) else { return };
+        let c = &mut *connection;
+        match c.sending.checked_sub(unsent) {
+            Some(taken @ 1..) if unsent > 0 => {
+                self.local.stats.sent_bytes.add(taken as u64);
+                c.session.replied_bytes += taken as u64;
+                c.sending = unsent;
+                c.since_ms = self.local.now_ms;
+                self.room_again(id, c);
+            }
+            // The send is over: its completion is on the way.
+            _ if unsent == 0 => {}
+            _ if c.state == Doing::Closing => {}
+            _ => self.close_over_limit(id, c),
+        }
+        self.connections.put_back(id, connection);
     }
 
     fn begin_close(&mut self, id: ConnId, c: &mut Connection) {
@@ -769,15 +797,21 @@ impl State {
                 if c.output_bytes() as u64 <= self.local.config.client_output_buffer_limit(class_of(&c.session)).soft {
                     c.since_ms = 0;
                 }
-                let waiting = c.query.len() > c.query_at || c.state == Doing::Aside;
-                self.mark(id, c, waiting && matches!(c.state, Doing::Open | Doing::Aside) && !self.is_held(c));
-                self.after_commands(id, c);
+                self.room_again(id, c);
             }
             Err(_) if c.state == Doing::Closing => {}
             // The peer is gone, or reset the connection: there is no one to tell.
             Err(_) => self.begin_close(id, c),
         }
         self.connections.put_back(id, connection);
+    }
+
+    /// There is room for replies again: commands that wait for it run.
+    #[inline]
+    fn room_again(&mut self, id: ConnId, c: &mut Connection) {
+        let waiting = c.query.len() > c.query_at || c.state == Doing::Aside;
+        self.mark(id, c, waiting && matches!(c.state, Doing::Open | Doing::Aside) && !self.is_held(c));
+        self.after_commands(id, c);
     }
 
     /// A paused command waits in `holding`, not in `ready`.

@@ -81,6 +81,8 @@ pub enum Action {
     Resume(ConnId),
     /// Shut the write side.
     Shutdown(ConnId),
+    /// Ask how much of a send was taken, and close who takes nothing for too long.
+    Measure(ConnId),
     /// Close.
     Close(ConnId),
     /// Give the socket back.
@@ -346,6 +348,7 @@ impl<E: Engine> Worker<E> {
                 Action::Pause(conn) => engine.pause(conn),
                 Action::Resume(conn) => engine.resume(conn),
                 Action::Shutdown(conn) => engine.shutdown_write(conn),
+                Action::Measure(conn) => state.measured(conn, engine.unsent(conn)),
                 Action::Close(conn) => engine.close(conn),
                 Action::Detach(conn) => engine.detach(conn),
             }

@@ -106,6 +106,45 @@ fn a_slow_reader_that_keeps_reading_is_not_closed() {
     assert!(started.elapsed() > Duration::from_secs(3), "it was no slow reader");
 }
 
+/// A send was known to have got on only when it was over: who took one large reply at its own pace counted as taking
+/// nothing, and was closed in the middle of it.
+#[test]
+fn a_slow_reader_of_one_large_reply_is_not_closed_while_it_reads() {
+    for engine in ENGINES {
+        let server = start_on(engine, "--client-output-buffer-limit normal 0 8mb 1");
+        set(&mut server.connect(), "v", 64 * MIB);
+        let mut client = server.connect();
+        client.send(b"GET v\r\n");
+        let started = Instant::now();
+        let mut left = b"$67108864\r\n\r\n".len() + 64 * MIB;
+        let mut piece = vec![0; MIB];
+        while left > 0 {
+            let count = client.stream.read(&mut piece[..MIB.min(left)]).expect("the connection is sound");
+            assert!(count > 0, "closed with {left} bytes to come");
+            left -= count;
+            std::thread::sleep(Duration::from_micros(count as u64 / 15));
+        }
+        assert!(started.elapsed() > Duration::from_secs(3), "it was no slow reader");
+    }
+}
+
+/// By default every value that can be stored can be read.
+#[test]
+fn the_longest_value_is_answered_under_the_usual_limits() {
+    let server = Running::start("");
+    let mut client = server.connect();
+    assert_eq!(client.ask("SETRANGE v 536870911 x"), Reply::Integer(512 * MIB as i64));
+    client.send(b"GET v\r\n");
+    let mut left = b"$536870912\r\n\r\n".len() + 512 * MIB;
+    let mut piece = vec![0; MIB];
+    while left > 0 {
+        let count = client.stream.read(&mut piece[..MIB.min(left)]).expect("the connection is sound");
+        assert!(count > 0, "closed with {left} bytes to come");
+        left -= count;
+    }
+    assert_eq!(client.ask("PING"), Reply::Simple("PONG".into()));
+}
+
 /// Input was paused beyond a megabyte, whether or not any of it could run. The rest of a command that was longer never
 /// came in, and its client waited for ever.
 #[test]

@@ -306,6 +306,10 @@ impl Engine for SimEngine {
         self.leave(conn, Leaving::Detaching);
     }
 
+    fn unsent(&self, conn: ConnId) -> usize {
+        self.connections.get(conn).and_then(|connection| connection.output.as_ref()).map_or(0, Output::len)
+    }
+
     fn raw_fd(&self, _conn: ConnId) -> Option<RawFd> {
         None
     }

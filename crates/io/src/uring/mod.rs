@@ -335,6 +335,10 @@ impl Engine for Uring {
         self.leave(conn, Leaving::Detaching);
     }
 
+    fn unsent(&self, conn: ConnId) -> usize {
+        self.connections.get(conn).and_then(|connection| connection.output.as_ref()).map_or(0, Output::len)
+    }
+
     fn raw_fd(&self, conn: ConnId) -> Option<RawFd> {
         self.connections.get(conn).map(|connection| connection.socket.as_raw_fd())
     }

@@ -7,7 +7,7 @@ use super::super::directive::{Directive, Form, Kind, bound, bytes, choice, list,
 #[rustfmt::skip] // one row, one line
 pub const DIRECTIVES: &[Directive] = &[
     number("maxclients", 10000, (1, u32::MAX as i64), "Connections served at once; more are refused."),
-    list("client-output-buffer-limit", "normal 256mb 64mb 60 replica 256mb 64mb 60 pubsub 32mb 8mb 60", Form::OutputLimits, "Unread replies at which a client of a class is closed: hard limit, soft limit, seconds above the soft one; 0 for none."),
+    list("client-output-buffer-limit", "normal 1gb 64mb 60 replica 256mb 64mb 60 pubsub 32mb 8mb 60", Form::OutputLimits, "Unread replies at which a client of a class is closed: hard limit, soft limit, seconds above the soft one; 0 for none."),
     bytes("client-query-buffer-limit", 1 << 30, (1 << 20, i64::MAX as u64), "Most unfinished input kept for one client."),
     bytes("proto-max-bulk-len", 512 << 20, (1 << 20, i64::MAX as u64), "Longest single argument and longest string."),
     of_kind("maxmemory-clients", Kind::BytesOrPercent { max: i64::MAX as u64 }, "Memory of all clients above which the largest are closed, in bytes or percent of maxmemory; 0 for no limit."),
