@@ -44,7 +44,7 @@ fn a_file_then_options() {
     assert_eq!(config.unixsocketperm(), Some(0o700));
     assert_eq!(config.requirepass(), "a b!");
     assert_eq!(config.client_output_buffer_limit(ClientClass::Replica).soft_seconds, 5);
-    assert_eq!(config.client_output_buffer_limit(ClientClass::Normal).hard, 256 << 20);
+    assert_eq!(config.client_output_buffer_limit(ClientClass::Normal).hard, 1 << 30);
     assert_eq!(get(&config, "replica-priority"), "7");
     assert_eq!(config.users(), [["joe", "on", ">x"]]);
     assert_eq!(config.renames(), [Rename { command: "KEYS".into(), new_name: String::new() }]);

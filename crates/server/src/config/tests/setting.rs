@@ -132,7 +132,7 @@ fn values_print_as_redis_prints_them() {
         (
             "client-output-buffer-limit",
             "replica 1k 1kb 5",
-            "normal 268435456 67108864 60 slave 1000 1024 5 pubsub 33554432 8388608 60",
+            "normal 1073741824 67108864 60 slave 1000 1024 5 pubsub 33554432 8388608 60",
         ),
         ("save", "", ""),
         ("save", "60 1", "60 1"),
