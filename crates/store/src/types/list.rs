@@ -238,7 +238,7 @@ impl<'a> ListRef<'a> {
     }
 
     /// The same elements, to be looked at later: a large list is shared, not copied.
-    pub fn to_list(self) -> List {
+    pub fn to_owned(self) -> List {
         match self {
             Self::Packed(packed) => List { repr: Repr::Packed(PackedBuf::copy_in(Vec::new(), packed)) },
             Self::Tree(tree) => List { repr: Repr::Tree(Box::new(tree.clone())) },

@@ -4,10 +4,12 @@ mod expire;
 mod keys;
 mod object;
 mod random;
+mod sort;
+mod sort_number;
 mod walk;
 
-use crate::arguments::{integer, key, one_of, pattern, string, unix_time, word};
-use crate::command::{Argument, Command, acl, flag::*, key_at, key_range, key1, keyflag::*};
+use crate::arguments::{block, integer, key, one_of, pattern, string, unix_time, word};
+use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
 
 const KEY: Argument = key("key", 0);
 const KEYS: Argument = KEY.many();
@@ -54,6 +56,28 @@ const OBJECT: Command = Command {
     ..GENERIC
 };
 
+const BY: Argument = Argument { key_spec: Some(1), ..pattern("by-pattern") }.after("BY").shown("pattern").optional();
+const LIMIT: Argument = block("limit", &[integer("offset"), integer("count")]).after("LIMIT").optional();
+const GET: Argument = Argument { key_spec: Some(1), ..pattern("get-pattern") }
+    .after("GET")
+    .shown("pattern")
+    .optional()
+    .many()
+    .many_tokens();
+const ORDER: Argument = one_of("order", &[word("asc", "ASC"), word("desc", "DESC")]).optional();
+const ALPHA: Argument = word("sorting", "ALPHA").optional();
+
+/// Keys of SORT that only the elements or the options name.
+const UNKNOWN: KeySpec = KeySpec { flags: RO | ACCESS, begin: Begin::Unknown, find: Find::Unknown, notes: "" };
+
+/// What SORT and SORT_RO have in common.
+const SORT: Command = Command {
+    arity: -2,
+    acl: acl::SET | acl::SORTEDSET | acl::LIST | acl::DANGEROUS,
+    complexity: "O(N+M*log(M)) where N is the number of elements and M that of those answered; O(N) if nothing is sorted",
+    ..GENERIC
+};
+
 /// The family's table.
 pub static COMMANDS: &[Command] = &[
     Command {
@@ -90,6 +114,31 @@ pub static COMMANDS: &[Command] = &[
         since: "3.2.1",
         summary: "Notes an access to keys, and counts which of them exist.",
         ..MANY
+    },
+    Command {
+        name: "sort",
+        run: sort::sort,
+        flags: WRITE | DENYOOM | MOVABLE_KEYS,
+        keys: &[
+            key1(RO | ACCESS),
+            KeySpec { notes: "Keys that `BY` and `GET` make of the elements", ..UNKNOWN },
+            KeySpec { flags: OW | UPDATE, notes: "The key behind `STORE`, wherever that is", ..UNKNOWN },
+        ],
+        keys_fn: Some(sort::keys_of_sort),
+        summary: "Answers or stores the elements of a list, a set or a sorted set in order.",
+        arguments: &[KEY, BY, LIMIT, GET, ORDER, ALPHA, key("destination", 2).after("STORE").optional()],
+        ..SORT
+    },
+    Command {
+        name: "sort_ro",
+        run: sort::sort_ro,
+        flags: READONLY | MOVABLE_KEYS,
+        keys: &[key1(RO | ACCESS), KeySpec { notes: "Keys that `BY` and `GET` make of the elements", ..UNKNOWN }],
+        keys_fn: Some(sort::keys_of_sort_ro),
+        since: "7.0.0",
+        summary: "Answers the elements of a list, a set or a sorted set in order.",
+        arguments: &[KEY, BY, LIMIT, GET, ORDER, ALPHA],
+        ..SORT
     },
     Command {
         name: "type",

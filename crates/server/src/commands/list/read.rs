@@ -56,7 +56,7 @@ pub(super) fn lrange(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         write(list, range, &mut exec.reply);
         return Ok(());
     }
-    let held = Held(list.to_list());
+    let held = Held(list.to_owned());
     drop(locked);
     streamed::elements(exec, range, held)
 }
