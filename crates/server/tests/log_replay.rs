@@ -186,7 +186,7 @@ fn random_write(random: &mut Random) -> Vec<String> {
     let soon = |random: &mut Random| format!("soon{}", random.below(20));
     let later = |random: &mut Random| (600_000 + random.below(1000)).to_string();
     let (a, b, v) = (key(random), key(random), format!("v{}", random.below(100)));
-    let line = match random.below(40) {
+    let line = match random.below(62) {
         0 | 1 => format!("SET {a} {v}"),
         2 => format!("SET {a} {v} PX {} GET", later(random)),
         3 => format!("SET {a} {v} KEEPTTL XX"),
@@ -217,6 +217,8 @@ fn random_write(random: &mut Random) -> Vec<String> {
         31 => format!("APPEND {} {v}", soon(random)),
         32 => format!("GET {}", soon(random)),
         33..39 => sorted_set_write(random),
+        39..50 => hash_write(random),
+        50..61 => set_write(random),
         _ => match random.below(40) {
             0 => "FLUSHDB".to_owned(),
             1 => "SWAPDB 1 2".to_owned(),
@@ -232,9 +234,37 @@ fn random_write(random: &mut Random) -> Vec<String> {
     words
 }
 
+fn hash_write(random: &mut Random) -> String {
+    let (key, field) = (format!("h{}", random.below(8)), format!("f{}", random.below(60)));
+    match random.below(9) {
+        0 | 1 => format!("HSET {key} {field} {} f{} x", random.below(1000), random.below(60)),
+        2 => format!("HSETNX {key} {field} 7"),
+        3 | 4 => format!("HDEL {key} {field} f{} f{}", random.below(60), random.below(60)),
+        5 => format!("HINCRBY {key} n{} {}", random.below(9), random.below(100)),
+        6 => format!("HINCRBYFLOAT {key} n{} 0.1", random.below(9)),
+        7 => format!("HMSET {key} {field} {}", "y".repeat(random.below(100) + 1)),
+        _ => format!("RENAME {key} h{}", random.below(8)),
+    }
+}
+
+fn set_write(random: &mut Random) -> String {
+    let key = |random: &mut Random| format!("s{}", random.below(8));
+    let (a, b, c, member) = (key(random), key(random), key(random), random.below(300));
+    match random.below(10) {
+        0..3 => format!("SADD {a} {member} m{} {}", random.below(300), random.below(300)),
+        3 => format!("SREM {a} {member} m{} {}", random.below(300), random.below(300)),
+        4 => format!("SPOP {a}"),
+        5 => format!("SPOP {a} {}", random.below(30)),
+        6 => format!("SMOVE {a} {b} {member}"),
+        7 => format!("SUNIONSTORE {a} {b} {c}"),
+        8 => format!("SINTERSTORE {a} {b} {c}"),
+        _ => format!("SDIFFSTORE {a} {b} {c}"),
+    }
+}
+
 fn assert_expected(reply: &Reply) {
     let text = reply.as_bytes().unwrap_or_default();
-    let allowed: [&[u8]; 3] = [b"ERR no such key", b"ERR source and destination", b"ERR value is not a"];
+    let allowed: [&[u8]; 4] = [b"ERR no such key", b"ERR source and destination", b"ERR value is not a", b"ERR hash value is not"];
     assert!(!reply.is_error() || allowed.iter().any(|start| text.starts_with(start)), "{reply:?}");
 }
 

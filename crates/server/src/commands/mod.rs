@@ -20,6 +20,7 @@ pub mod monitor;
 pub mod pubsub;
 pub mod scripting;
 pub mod server;
+pub mod set;
 pub mod slowlog;
 pub mod sorted_set;
 pub mod string;
@@ -35,6 +36,7 @@ pub fn table() -> Table {
         hyperloglog::COMMANDS,
         hash::COMMANDS,
         list::COMMANDS,
+        set::COMMANDS,
         sorted_set::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,

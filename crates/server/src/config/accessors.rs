@@ -183,6 +183,12 @@ plain! {
     hash_max_listpack_entries: count "hash-max-listpack-entries";
     /// Longest field or value of a compact hash, in bytes.
     hash_max_listpack_value: size "hash-max-listpack-value";
+    /// Members of a set of integers.
+    set_max_intset_entries: count "set-max-intset-entries";
+    /// Members of any other compact set.
+    set_max_listpack_entries: count "set-max-listpack-entries";
+    /// Longest member of a compact set, in bytes.
+    set_max_listpack_value: size "set-max-listpack-value";
     /// Refuse writes after a failed snapshot.
     stop_writes_on_bgsave_error: flag "stop-writes-on-bgsave-error";
     /// Compress strings in snapshots.

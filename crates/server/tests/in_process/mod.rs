@@ -12,6 +12,7 @@ use gimmal_server::session::Peer;
 use gimmal_server::shared::Shared;
 use gimmal_server::start::{EngineChoice, Server};
 use gimmal_store::{StringRef, ValueRef};
+use gimmal_store::types::Field;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -94,7 +95,18 @@ fn rendered(value: ValueRef<'_>) -> Vec<u8> {
             list.iter().for_each(|element| encode_bulk(&mut bytes, element));
             bytes
         }
-        ValueRef::Set(_) | ValueRef::Hash(_) | ValueRef::Stream(_) => {
+        ValueRef::Set(set) => {
+            let mut members: Vec<Vec<u8>> = set.iter().map(<[u8]>::to_vec).collect();
+            members.sort();
+            format!("set {members:?}").into_bytes()
+        }
+        ValueRef::Hash(fields) => {
+            let parts = |field: Field<'_>| (field.name.to_vec(), field.value.to_vec(), field.expire_at_ms);
+            let mut all: Vec<_> = fields.iter_from(0).map(parts).collect();
+            all.sort();
+            format!("hash {all:?}").into_bytes()
+        }
+        ValueRef::Stream(_) => {
             panic!("no command of these tests makes a {}", value.kind().name())
         }
     }

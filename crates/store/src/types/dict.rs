@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use siphasher::sip::SipHasher13;
 
-use super::tree::{Order, Position, Tree};
+use super::tree::{Cursor, Order, Position, Tree};
 
 /// Says where in an item its key is.
 pub trait Keyed {
@@ -195,6 +195,21 @@ impl<K: Keyed> Dict<K> {
         self.remove_at(&self.place(key))
     }
 
+    /// Adds an item whose key comes behind all others and has this hash.
+    pub fn push(&mut self, tag: u32, item: &[u8]) {
+        self.tree.push(tag, item);
+    }
+
+    /// Whether this is the very tree that `other` is: one is a clone of the other, and neither was changed since.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.tree.is_same(&other.tree)
+    }
+
+    /// A walk over the items from this hash on.
+    pub fn walk(&self, from: u32) -> Walk<'_, K> {
+        Walk { dict: self, cursor: self.tree.cursor(&self.seek(from)) }
+    }
+
     /// The items whose keys have this hash.
     pub fn with_tag(&self, tag: u32) -> impl Iterator<Item = &[u8]> + use<'_, K> {
         let all = self.tree.iter_from(self.seek(tag).rank());
@@ -236,6 +251,54 @@ impl<K: Keyed> Dict<K> {
             last = Some(tag);
         }
         0
+    }
+}
+
+/// A walk over a dict in the order of hashes.
+pub struct Walk<'d, K> {
+    dict: &'d Dict<K>,
+    cursor: Cursor<'d, ByHash>,
+}
+
+impl<'d, K: Keyed> Walk<'d, K> {
+    /// The item it stands on, with its key's hash.
+    #[inline]
+    pub fn item(&self) -> Option<(u32, &'d [u8])> {
+        self.cursor.item()
+    }
+
+    /// Goes on to the next item.
+    #[inline]
+    pub fn next(&mut self) {
+        self.cursor.next();
+    }
+
+    /// Whether there is an item with this key and hash. The walk goes on to that hash, which must not be before that of the call
+    /// before.
+    #[inline]
+    pub fn find(&mut self, tag: u32, key: &[u8]) -> bool {
+        if !self.cursor.skip(|at| at < tag) {
+            self.cursor = self.dict.tree.cursor(&self.dict.seek(tag));
+        }
+        let Some((at, item)) = self.cursor.item() else { return false };
+        if at != tag {
+            return false;
+        }
+        if K::key(item) == key {
+            return true;
+        }
+        // Another key of the same hash: one of the next ones may be it. The walk stays, for the next key of this hash.
+        let mut ahead = self.cursor.clone();
+        ahead.next();
+        while let Some((at, item)) = ahead.item()
+            && at == tag
+        {
+            if K::key(item) == key {
+                return true;
+            }
+            ahead.next();
+        }
+        false
     }
 }
 

@@ -8,6 +8,7 @@
 //! value (`List`, …) that [`crate::EntryMut::edit`] hands to writers. An edit of a packed value works on a copy in a buffer that
 //! is used again, and the result is copied back into the entry: two copies of at most a kilobyte.
 
+pub mod algebra;
 mod deadlines;
 pub mod dict;
 pub mod fields;
@@ -19,10 +20,11 @@ pub mod sorted_set;
 pub mod stream;
 pub mod tree;
 
+pub use algebra::{Combination, Operation};
 pub use fields::{Before, Field, Fields, FieldsRef};
 pub use list::{End, List, ListRef, NodeLimit};
 pub use packed::{PACKED_MAX, Packed, PackedBuf};
-pub use set::{Set, SetRef};
+pub use set::{Set, SetBuilder, SetLimits, SetRef};
 pub use sorted_set::{MemberBound, MemberRange, ScoreRange, Scored, SortedSet, SortedSetRef};
 pub use stream::{Stream, StreamId};
 

@@ -139,6 +139,15 @@ impl<O: Order> Tree<O> {
         self.bytes
     }
 
+    /// Whether this is the very tree that `other` is: one is a clone of the other, and neither was changed since.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.root, &other.root) {
+            (Node::Leaf(page), Node::Leaf(other)) => Arc::ptr_eq(page, other),
+            (Node::Inner(inner), Node::Inner(other)) => Arc::ptr_eq(inner, other),
+            _ => false,
+        }
+    }
+
     /// About how many allocations dropping the tree frees.
     pub fn free_cost(&self) -> usize {
         1 + self.bytes / (PAGE_MAX / 4)
@@ -528,6 +537,29 @@ impl<'t, O: Order> Cursor<'t, O> {
         if self.slot >= page.len() {
             self.next_page();
         }
+    }
+
+    /// Goes on to the first item whose tag is not before what is looked for, if it is on this page or the next one or there is none
+    /// left; else it says no, and a descent is cheaper.
+    #[inline]
+    pub fn skip(&mut self, before: impl Fn(O::Tag) -> bool) -> bool {
+        for _ in 0..2 {
+            let Some(page) = self.page else { return true };
+            let rest = &page.tags()[self.slot..];
+            // Doubling steps: the place is mostly near.
+            let (mut low, mut step) = (0, 1);
+            while low + step <= rest.len() && before(rest[low + step - 1]) {
+                low += step;
+                step *= 2;
+            }
+            let high = rest.len().min(low + step - 1);
+            self.slot += low + rest[low..high].partition_point(|tag| before(*tag));
+            if self.slot < page.len() {
+                return true;
+            }
+            self.next_page();
+        }
+        self.item().is_none_or(|(tag, _)| !before(tag))
     }
 
     /// Goes back to the item before.

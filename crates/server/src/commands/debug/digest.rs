@@ -84,7 +84,8 @@ fn sum(head: &[&[u8]], value: ValueRef<'_>) -> Sum {
             ValueRef::SortedSet(set) => hasher.write_u64(unordered(
                 set.iter().map(|found| parts(first, &[found.member, &found.score.to_bits().to_le_bytes()])),
             )),
-            ValueRef::Set(_) | ValueRef::Stream(_) => {
+            ValueRef::Set(set) => hasher.write_u64(unordered(set.iter().map(|member| parts(first, &[member])))),
+            ValueRef::Stream(_) => {
                 unreachable!("no command makes one")
             }
         }
