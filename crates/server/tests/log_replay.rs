@@ -264,7 +264,8 @@ fn set_write(random: &mut Random) -> String {
 
 fn assert_expected(reply: &Reply) {
     let text = reply.as_bytes().unwrap_or_default();
-    let allowed: [&[u8]; 4] = [b"ERR no such key", b"ERR source and destination", b"ERR value is not a", b"ERR hash value is not"];
+    let allowed: [&[u8]; 4] =
+        [b"ERR no such key", b"ERR source and destination", b"ERR value is not a", b"ERR hash value is not"];
     assert!(!reply.is_error() || allowed.iter().any(|start| text.starts_with(start)), "{reply:?}");
 }
 

@@ -35,7 +35,7 @@ pub struct Combination {
 impl Combination {
     /// Begins with these sets; the order matters only for a difference.
     pub fn new(operation: Operation, sets: Vec<Set>) -> Self {
-        let mut sets: Vec<_> = sets.into_iter().map(|mut set| set.to_tree().dict.clone()).collect();
+        let mut sets: Vec<_> = sets.into_iter().map(|mut set| set.as_tree().dict.clone()).collect();
         if operation == Operation::Intersection {
             sets.sort_by_key(Dict::len);
         }

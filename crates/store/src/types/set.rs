@@ -203,7 +203,7 @@ impl Set {
                 if buf.fits(member.len()) {
                     buf.push(&[member]);
                 } else {
-                    self.to_tree().dict.add(member);
+                    self.as_tree().dict.add(member);
                 }
             }
             Repr::Tree(tree) => {
@@ -260,7 +260,7 @@ impl Set {
     }
 
     /// The set as a tree, which it becomes if it is packed.
-    pub(super) fn to_tree(&mut self) -> &mut SetTree {
+    pub(super) fn as_tree(&mut self) -> &mut SetTree {
         if let Repr::Packed(buf) = &self.repr {
             let mut tree = SetTree { dict: Dict::default(), form: buf.view().form() };
             for (_, item) in buf.view().items() {
@@ -294,7 +294,7 @@ impl SetBuilder {
         self.longest = self.longest.max(member.len());
         match &mut self.set.repr {
             Repr::Packed(buf) if buf.fits(member.len()) => buf.push(&[member]),
-            _ => self.set.to_tree().dict.push(tag, member),
+            _ => self.set.as_tree().dict.push(tag, member),
         }
     }
 
