@@ -116,7 +116,7 @@ impl DetachedDatabase {
                 }
             };
             let before = remains.len();
-            let done = remains.free_slice(self.len - enough);
+            let done = remains.free_slice(self.len.saturating_sub(enough));
             self.len -= before - remains.len();
             if !done {
                 self.remains = Some(remains);

@@ -330,3 +330,21 @@ fn sums_of_bytes_and_volatile_keys_agree_with_the_tables() {
     drop(batch);
     check("after a database was taken out");
 }
+
+/// When the last key was freed in the middle of a slice while more tables were to come, what was left of the slice was computed
+/// below zero: the thread that frees flushed databases ended, and the server with it.
+#[test]
+fn a_slice_that_frees_the_last_key_goes_on_to_empty_tables() {
+    for keys in [1, 60, 70, 120] {
+        let keyspace = keyspace(4, 1, 1);
+        let batch = keyspace.gate().enter(0);
+        let first = |number: &i64| keyspace.shard_of(keyspace.hash(&number.to_le_bytes())) == 0;
+        let names: Vec<i64> = (0..).filter(first).take(keys).collect();
+        names.iter().for_each(|number| _ = put(&keyspace, &batch, 0, &number.to_le_bytes(), *number));
+        let exclusive = batch.try_close().expect("nobody else");
+        let mut detached = keyspace.detach_database(&batch, 0);
+        drop(exclusive);
+        while !detached.free_slice(64) {}
+        assert_eq!(detached.len(), 0, "{keys} keys");
+    }
+}
