@@ -55,11 +55,6 @@ impl Options {
         Ok(options)
     }
 
-    /// Refuses what is only for hashes.
-    pub fn without_novalues(&self) -> Result<(), ReplyError> {
-        if self.no_values { Err(error("ERR NOVALUES option can only be used in HSCAN")) } else { Ok(()) }
-    }
-
     /// Whether an element is wanted.
     pub fn fits(&self, element: &[u8]) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, element))

@@ -98,14 +98,13 @@ impl Ranked for Whole {
 
 pub(super) fn sscan(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let cursor = scan::cursor(args.at(2))?;
-    let options = Options::parse(args, 3);
+    let options = Options::parse(args, 3, None);
     let mut key = exec.lock(args.at(1))?;
     let Some(set) = read(exec, key.key())? else {
         scan::answer(exec, 0, 0, &[]);
         return Ok(());
     };
     let options = options?;
-    options.without_novalues()?;
     let (mut found, mut items) = (0, Vec::new());
     let count = scan::count(&options, set.form() != Form::Large, set.len());
     let next = set.scan(cursor, count, |member| {
