@@ -3,6 +3,7 @@
 //! Long replies are written from the set's root after the lock is released.
 
 mod add;
+mod blocking;
 mod bounds;
 mod combine;
 pub mod pop;
@@ -12,7 +13,7 @@ mod remove;
 
 use crate::args::Args;
 use crate::arguments::{block, double, integer, key, one_of, pattern, string, word};
-use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key1, keyflag::*};
+use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
 use crate::exec::{Exec, Key, Stop, WRONG_TYPE};
 use crate::notify;
 use crate::reply::Reply;
@@ -372,6 +373,50 @@ pub static COMMANDS: &[Command] = &[
         complexity: "O(K)+O(M*log(N)) for K keys and M members",
         summary: "Takes members out of the first of several sorted sets that has any.",
         arguments: &[
+            integer("numkeys"),
+            KEY.many(),
+            one_of("where", &[word("min", "MIN"), word("max", "MAX")]),
+            integer("count").after("COUNT").optional(),
+        ],
+        ..SORTED_SET
+    },
+    Command {
+        name: "bzpopmin",
+        run: blocking::bzpopmin,
+        arity: -3,
+        flags: WRITE | FAST | BLOCKING,
+        keys: &[key_range(1, -2, 1, RW | ACCESS | DELETE)],
+        since: "5.0.0",
+        complexity: "O(log(N))",
+        summary: "Takes the member of the lowest score out of the first of several sorted sets that has any, or waits for one.",
+        arguments: &[KEY.many(), double("timeout")],
+        history: &[("6.0.0", "The timeout may have a fraction.")],
+        ..SORTED_SET
+    },
+    Command {
+        name: "bzpopmax",
+        run: blocking::bzpopmax,
+        arity: -3,
+        flags: WRITE | FAST | BLOCKING,
+        keys: &[key_range(1, -2, 1, RW | ACCESS | DELETE)],
+        since: "5.0.0",
+        complexity: "O(log(N))",
+        summary: "Takes the member of the highest score out of the first of several sorted sets that has any, or waits for one.",
+        arguments: &[KEY.many(), double("timeout")],
+        history: &[("6.0.0", "The timeout may have a fraction.")],
+        ..SORTED_SET
+    },
+    Command {
+        name: "bzmpop",
+        run: blocking::bzmpop,
+        arity: -5,
+        flags: WRITE | BLOCKING,
+        keys: &[keynum(2, RW | ACCESS | DELETE)],
+        since: "7.0.0",
+        complexity: "O(K)+O(M*log(N)) for K keys and M members",
+        summary: "Takes members out of the first of several sorted sets that has any, or waits for one.",
+        arguments: &[
+            double("timeout"),
             integer("numkeys"),
             KEY.many(),
             one_of("where", &[word("min", "MIN"), word("max", "MAX")]),
