@@ -220,9 +220,7 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
     if active & gate::WAITING != 0 && !ends_pause {
         return Err(Stop::Paused);
     }
-    // What is queued takes memory, whatever the command.
-    let queued = active & gate::IN_MULTI != 0 && queues(entry) && exec.local.evictor.is_on();
-    if active & gate::MEMORY != 0 || queued {
+    if active & gate::MEMORY != 0 {
         return evict::admit(exec);
     }
     Ok(())
