@@ -13,7 +13,7 @@ use crate::commands::generic::sort_number;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, WRONG_TYPE, error};
 use crate::notify;
-use gimmal_store::types::{Aggregate, End, List, NodeLimit, SortedSet};
+use gimmal_store::types::{Aggregate, End, List, NodeLimit, Set, SortedSet};
 use gimmal_store::{Entry, StringRef, ValueRef};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -189,6 +189,7 @@ impl<'a> Pattern<'a> {
 /// What is sorted, outside of its key.
 enum Source {
     List(List),
+    Set(Set),
     SortedSet(SortedSet),
 }
 
@@ -197,6 +198,7 @@ impl Source {
         match entry.map(|entry| entry.value()) {
             None => Ok(Source::List(List::empty_in(Vec::new()))),
             Some(ValueRef::List(list)) => Ok(Source::List(list.to_owned())),
+            Some(ValueRef::Set(set)) => Ok(Source::Set(set.to_owned())),
             Some(ValueRef::SortedSet(set)) => Ok(Source::SortedSet(set.to_owned())),
             Some(_) => Err(WRONG_TYPE),
         }
@@ -205,6 +207,7 @@ impl Source {
     fn len(&self) -> usize {
         match self {
             Source::List(list) => list.view().len(),
+            Source::Set(set) => set.view().len(),
             Source::SortedSet(set) => set.view().len(),
         }
     }
@@ -213,6 +216,7 @@ impl Source {
     fn elements(&self) -> Vec<&[u8]> {
         match self {
             Source::List(list) => list.view().iter().collect(),
+            Source::Set(set) => set.view().iter().collect(),
             Source::SortedSet(set) => set.view().iter().map(|scored| scored.member).collect(),
         }
     }
@@ -226,6 +230,8 @@ impl Source {
                 list.view().rev_from(mirrored.end.saturating_sub(1)).take(window.len()).collect()
             }
             Source::List(list) => list.view().iter_from(window.start).take(window.len()).collect(),
+            // A set has no order that could be turned round.
+            Source::Set(set) => set.view().iter_from(window.start).take(window.len()).collect(),
             Source::SortedSet(set) => {
                 let ranks = if backwards { mirrored } else { window };
                 set.view().range(ranks, backwards).map(|scored| scored.member).collect()
@@ -266,25 +272,28 @@ fn run(exec: &mut Exec<'_>, args: &Args<'_>, options: &Options<'_>) -> Outcome {
 /// The wanted elements in order.
 fn arranged<'s>(exec: &mut Exec<'_>, options: &Options<'_>, source: &'s Source) -> Result<Vec<&'s [u8]>, Stop> {
     let window = options.window(source.len());
-    if options.unsorted {
+    // What is stored of a set must not depend on the order that it happens to have: replicas may have another.
+    let imposed = options.unsorted && options.store.is_some() && matches!(source, Source::Set(_));
+    if options.unsorted && !imposed {
         return Ok(source.unsorted(window, options.descending));
     }
+    let elements = source.elements().into_iter();
+    let texts = |element| Weighted { weight: of_text(element), element };
     let weighted = match &options.by {
+        _ if imposed => elements.map(texts).collect(),
         Some(by) if options.alpha => return by_texts(exec, source, by, window, options.descending),
         Some(by) => {
             let weigh = |element| {
                 let number = by.look_up(exec, element, |_, value| value.map_or(Some(0.0), sort_number::parse))?;
                 Ok(Weighted { weight: of_number(number.ok_or(NOT_NUMBERS)?), element })
             };
-            source.elements().into_iter().map(weigh).collect::<Result<Vec<_>, Stop>>()?
+            elements.map(weigh).collect::<Result<Vec<_>, Stop>>()?
         }
-        None if options.alpha => {
-            source.elements().into_iter().map(|element| Weighted { weight: of_text(element), element }).collect()
-        }
+        None if options.alpha => elements.map(texts).collect(),
         None => {
             let weigh =
                 |element| sort_number::parse(element).map(|number| Weighted { weight: of_number(number), element });
-            source.elements().into_iter().map(weigh).collect::<Option<Vec<_>>>().ok_or(NOT_NUMBERS)?
+            elements.map(weigh).collect::<Option<Vec<_>>>().ok_or(NOT_NUMBERS)?
         }
     };
     Ok(by_weights(weighted, window, options.descending))
