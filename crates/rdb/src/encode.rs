@@ -13,7 +13,10 @@ use gimmal_resp::parse_i64;
 use std::io::{self, Write};
 
 mod list;
+mod pieces;
 mod stream;
+
+pub use pieces::{ListNodes, Pieces};
 
 /// Writes one value: the byte of its type, the key if it is in a file, and the value.
 ///
@@ -25,6 +28,7 @@ pub struct Encoder<'a, W: Write> {
     options: &'a Options,
     key: Option<&'a [u8]>,
     scratch: &'a mut Scratch,
+    compress: bool,
 }
 
 /// Memory that encoders use one after the other.
@@ -43,7 +47,7 @@ impl<'a, W: Write> Encoder<'a, W> {
         key: Option<&'a [u8]>,
         scratch: &'a mut Scratch,
     ) -> Encoder<'a, W> {
-        Encoder { out, options, key, scratch }
+        Encoder { out, options, key, scratch, compress: options.compress }
     }
 
     /// A string.
@@ -183,7 +187,7 @@ impl<'a, W: Write> Encoder<'a, W> {
     /// The listpack that was built, as a string.
     fn node(&mut self) -> io::Result<()> {
         let Scratch { compressor, listpack, .. } = &mut *self.scratch;
-        write_blob(self.out, listpack.finish()?, self.options.compress, compressor)
+        write_blob(self.out, listpack.finish()?, self.compress, compressor)
     }
 
     fn tag(&mut self, tag: u8) -> io::Result<()> {
@@ -196,7 +200,12 @@ impl<'a, W: Write> Encoder<'a, W> {
 
     /// A string, as a number or compressed if possible.
     fn text(&mut self, text: &[u8]) -> io::Result<()> {
-        write_text(self.out, text, self.options.compress, &mut self.scratch.compressor)
+        write_text(self.out, text, self.compress, &mut self.scratch.compressor)
+    }
+
+    /// A string that is not a number, compressed if possible.
+    fn blob(&mut self, blob: &[u8]) -> io::Result<()> {
+        write_blob(self.out, blob, self.compress, &mut self.scratch.compressor)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! * Reading a value: a [`Decoder`] takes bytes from a [`Source`] and gives elements to a [`Sink`], which builds the value
 //!   where it belongs. Payloads of RESTORE: [`verify`], then [`Payload::decode`].
-//! * Writing a value: an [`Encoder`] takes iterators of elements. Payloads of DUMP: [`dump`].
+//! * Writing a value: an [`Encoder`] takes iterators of elements. Payloads of DUMP: [`dump`], or of
+//!   large values [`Pieces`].
 //! * Files: [`file::Reader`] and [`file::Writer`].
 //! * [`Object`] is a value as plain data, for tools and tests.
 //!
@@ -38,7 +39,7 @@ mod ziplist;
 pub use crc64::crc64;
 pub use decode::{Decoder, PART};
 pub use dump::{Payload, dump, verify};
-pub use encode::{Encoder, Scratch};
+pub use encode::{Encoder, ListNodes, Pieces, Scratch};
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Collect, Object, Pairs, Stream};
 pub use options::{Options, Version};

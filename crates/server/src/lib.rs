@@ -45,6 +45,7 @@ pub mod monitor;
 pub mod notify;
 #[allow(unsafe_code)]
 pub mod os;
+pub mod payload;
 pub mod pubsub;
 pub mod rates;
 pub mod reply;

@@ -1,6 +1,6 @@
 //! Lists: quicklists of version 10, whose nodes are listpacks or, for a long item, the item itself.
 
-use super::{Encoder, not_empty, same, write_blob, write_length};
+use super::{Encoder, not_empty, same, write_length};
 use crate::decode::{PACKED, PLAIN};
 use crate::listpack::size_bound;
 use crate::tag;
@@ -32,7 +32,7 @@ impl<W: Write> Encoder<'_, W> {
                 Place::Alone => {
                     self.list_node()?;
                     write_length(self.out, PLAIN)?;
-                    write_blob(self.out, item, self.options.compress, &mut self.scratch.compressor)?;
+                    self.blob(item)?;
                 }
             }
         }
@@ -40,7 +40,7 @@ impl<W: Write> Encoder<'_, W> {
     }
 
     /// Writes the node that was begun, if it has items, and begins another.
-    fn list_node(&mut self) -> io::Result<()> {
+    pub(super) fn list_node(&mut self) -> io::Result<()> {
         if self.scratch.listpack.count() > 0 {
             write_length(self.out, PACKED)?;
             self.node()?;
@@ -52,7 +52,7 @@ impl<W: Write> Encoder<'_, W> {
 
 /// Where an item goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+pub(super) enum Place {
     /// Into the node that was begun.
     Here,
     /// Into a new one.
@@ -62,7 +62,8 @@ enum Place {
 }
 
 /// Cuts a list into nodes; the same way each time.
-struct Nodes {
+#[derive(Debug)]
+pub(super) struct Nodes {
     max_items: usize,
     max_bytes: usize,
     items: usize,
@@ -71,7 +72,7 @@ struct Nodes {
 
 impl Nodes {
     /// By the directive's number; see [`crate::Options::list_max_listpack_size`].
-    fn new(list_max_listpack_size: i64) -> Nodes {
+    pub(super) fn new(list_max_listpack_size: i64) -> Nodes {
         const KIB: usize = 1024;
         let (max_items, max_bytes) = match list_max_listpack_size {
             // A number of items has a bound in bytes beside it.
@@ -85,7 +86,7 @@ impl Nodes {
         Nodes { max_items, max_bytes, items: 0, bytes: 0 }
     }
 
-    fn add(&mut self, len: usize) -> Place {
+    pub(super) fn add(&mut self, len: usize) -> Place {
         let size = size_bound(len);
         if size > self.max_bytes {
             (self.items, self.bytes) = (0, 0);

@@ -1,5 +1,6 @@
 //! Keys of any type: DEL, EXPIRE, RENAME, SCAN and their kin.
 
+mod dump;
 mod expire;
 mod keys;
 mod object;
@@ -75,6 +76,29 @@ const SORT: Command = Command {
     arity: -2,
     acl: acl::SET | acl::SORTEDSET | acl::LIST | acl::DANGEROUS,
     complexity: "O(N+M*log(M)) where N is the number of elements and M that of those answered; O(N) if nothing is sorted",
+    ..GENERIC
+};
+
+/// What RESTORE and its twin for clusters have in common.
+const RESTORE: Command = Command {
+    run: dump::restore,
+    arity: -4,
+    flags: WRITE | DENYOOM,
+    acl: acl::KEYSPACE | acl::DANGEROUS,
+    keys: &[key1(OW | UPDATE)],
+    since: "2.6.0",
+    complexity: "O(N*log(N)) at most, where N is the size of the value",
+    summary: "Makes a key of a payload that DUMP has answered.",
+    arguments: &[
+        KEY,
+        integer("ttl"),
+        string("serialized-value"),
+        word("replace", "REPLACE").optional().since("3.0.0"),
+        word("absttl", "ABSTTL").optional().since("5.0.0"),
+        integer("seconds").after("IDLETIME").optional().since("5.0.0"),
+        integer("frequency").after("FREQ").optional().since("5.0.0"),
+    ],
+    history: &[("3.0.0", "`REPLACE`."), ("5.0.0", "`ABSTTL`."), ("5.0.0", "`IDLETIME` and `FREQ`.")],
     ..GENERIC
 };
 
@@ -266,6 +290,26 @@ pub static COMMANDS: &[Command] = &[
         summary: "Moves a key to another database, if it is not there.",
         arguments: &[KEY, integer("db")],
         ..GENERIC
+    },
+    Command {
+        name: "dump",
+        run: dump::dump,
+        flags: READONLY,
+        keys: &[key1(RO | ACCESS)],
+        since: "2.6.0",
+        complexity: "O(N) where N is the size of the value, in slices if it is large",
+        summary: "Answers a key's value as a payload for RESTORE.",
+        tips: &["nondeterministic_output"],
+        ..GENERIC
+    },
+    Command { name: "restore", ..RESTORE },
+    Command {
+        name: "restore-asking",
+        flags: RESTORE.flags | ASKING | SYSCMD,
+        since: "3.0.0",
+        group: "server",
+        summary: "As RESTORE, for a key that moves between nodes of a cluster.",
+        ..RESTORE
     },
     Command {
         name: "keys",

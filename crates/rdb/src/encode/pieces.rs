@@ -1,0 +1,266 @@
+//! Payloads of large values in pieces: for whoever must not hold a processor as long as one call of [`Encoder`] takes.
+//!
+//! The plain forms only: a number of elements, then each. A small value, which may have a packed form, is one call's work.
+
+use super::list::{Nodes, Place};
+use super::{Encoder, Scratch, same, write_length};
+use crate::crc64::crc64;
+use crate::decode::PLAIN;
+use crate::options::{Options, Version};
+use crate::tag;
+use std::io;
+
+/// Writes the payload of one large value, element by element. What was written is taken with [`take`](Pieces::take).
+#[derive(Debug)]
+pub struct Pieces {
+    options: Options,
+    scratch: Scratch,
+    out: Vec<u8>,
+    checksum: u64,
+    version: Version,
+    /// Elements, or bytes of a string, that were announced.
+    len: u64,
+    written: u64,
+    nodes: Nodes,
+}
+
+/// Counts the nodes that a list will have, which are announced before the first.
+#[derive(Debug)]
+pub struct ListNodes {
+    nodes: Nodes,
+    count: u64,
+    items: u64,
+}
+
+impl ListNodes {
+    /// Of a list without items.
+    pub fn new(options: &Options) -> ListNodes {
+        ListNodes { nodes: Nodes::new(options.list_max_listpack_size), count: 0, items: 0 }
+    }
+
+    /// Counts the next item, of so many bytes.
+    pub fn add(&mut self, len: usize) {
+        self.count += u64::from(self.nodes.add(len) != Place::Here);
+        self.items += 1;
+    }
+}
+
+impl Pieces {
+    fn new(options: &Options, tag: u8, len: u64) -> Pieces {
+        Pieces {
+            options: options.clone(),
+            scratch: Scratch::default(),
+            out: vec![tag],
+            checksum: 0,
+            version: options.version,
+            len,
+            written: 0,
+            nodes: Nodes::new(options.list_max_listpack_size),
+        }
+    }
+
+    fn counted(options: &Options, tag: u8, len: u64) -> io::Result<Pieces> {
+        let mut pieces = Pieces::new(options, tag, len);
+        write_length(&mut pieces.out, len)?;
+        Ok(pieces)
+    }
+
+    /// A string of `len` bytes; then [`bytes`](Pieces::bytes). It is not compressed.
+    pub fn string(options: &Options, len: u64) -> io::Result<Pieces> {
+        Pieces::counted(options, tag::STRING, len)
+    }
+
+    /// A set of `len` members; then each [`member`](Pieces::member).
+    pub fn set(options: &Options, len: u64) -> io::Result<Pieces> {
+        Pieces::counted(options, tag::SET, len)
+    }
+
+    /// A sorted set of `len` members; then each [`scored`](Pieces::scored) member.
+    pub fn sorted_set(options: &Options, len: u64) -> io::Result<Pieces> {
+        Pieces::counted(options, tag::ZSET_2, len)
+    }
+
+    /// A hash of `len` fields; then each [`field`](Pieces::field).
+    pub fn hash(options: &Options, len: u64) -> io::Result<Pieces> {
+        Pieces::counted(options, tag::HASH, len)
+    }
+
+    /// A hash of `len` fields of which some expire; then each [`expiring`](Pieces::expiring) field.
+    pub fn hash_with_expiries(options: &Options, len: u64) -> io::Result<Pieces> {
+        let mut pieces = Pieces::counted(options, tag::HASH_2, len)?;
+        pieces.version = Version::V80;
+        Ok(pieces)
+    }
+
+    /// A list of the items that were counted; then each [`item`](Pieces::item).
+    pub fn list(options: &Options, counted: &ListNodes) -> io::Result<Pieces> {
+        let mut pieces = Pieces::new(options, tag::LIST_QUICKLIST_2, counted.items);
+        write_length(&mut pieces.out, counted.count)?;
+        Ok(pieces)
+    }
+
+    /// The next bytes of a string.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        self.written += bytes.len() as u64;
+    }
+
+    /// The next member of a set.
+    pub fn member(&mut self, member: &[u8]) -> io::Result<()> {
+        self.written += 1;
+        self.text(member)
+    }
+
+    /// The next member of a sorted set.
+    pub fn scored(&mut self, member: &[u8], score: f64) -> io::Result<()> {
+        self.member(member)?;
+        self.out.extend_from_slice(&score.to_le_bytes());
+        Ok(())
+    }
+
+    /// The next field of a hash.
+    pub fn field(&mut self, field: &[u8], value: &[u8]) -> io::Result<()> {
+        self.member(field)?;
+        self.text(value)
+    }
+
+    /// The next field of a hash of which some expire (Unix time in milliseconds).
+    pub fn expiring(&mut self, field: &[u8], value: &[u8], expire_at_ms: Option<i64>) -> io::Result<()> {
+        self.field(field, value)?;
+        self.out.extend_from_slice(&expire_at_ms.unwrap_or(-1).to_le_bytes());
+        Ok(())
+    }
+
+    /// The next item of a list.
+    pub fn item(&mut self, item: &[u8]) -> io::Result<()> {
+        self.written += 1;
+        match self.nodes.add(item.len()) {
+            Place::Here => {}
+            Place::Next => self.encoder(true).list_node()?,
+            Place::Alone => {
+                self.encoder(true).list_node()?;
+                write_length(&mut self.out, PLAIN)?;
+                return self.encoder(item.len() <= MOST_COMPRESSED).blob(item);
+            }
+        }
+        self.scratch.listpack.push(item);
+        Ok(())
+    }
+
+    /// Gives what was written since the last time to `into`.
+    pub fn take(&mut self, into: impl FnOnce(&[u8])) {
+        self.checksum = crc64(self.checksum, &self.out);
+        into(&self.out);
+        self.out.clear();
+    }
+
+    /// Bytes that were written and not taken.
+    pub fn untaken(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Ends the payload; its rest is to be taken.
+    ///
+    /// # Errors
+    /// If there were more or fewer elements than announced.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.encoder(true).list_node()?;
+        same(self.len, self.written)?;
+        self.out.extend_from_slice(&self.version.number().to_le_bytes());
+        let checksum = crc64(self.checksum, &self.out);
+        self.out.extend_from_slice(&checksum.to_le_bytes());
+        Ok(())
+    }
+
+    fn text(&mut self, text: &[u8]) -> io::Result<()> {
+        self.encoder(text.len() <= MOST_COMPRESSED).text(text)
+    }
+
+    fn encoder(&mut self, compress: bool) -> Encoder<'_, Vec<u8>> {
+        Encoder {
+            out: &mut self.out,
+            options: &self.options,
+            key: None,
+            scratch: &mut self.scratch,
+            compress: compress && self.options.compress,
+        }
+    }
+}
+
+/// Longest element that is compressed: that takes time at once, which pieces are to spare.
+const MOST_COMPRESSED: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Collect, Object, verify};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Elements of many lengths.
+    fn elements() -> Vec<Vec<u8>> {
+        (0..3000).chain([9000]).map(|len| format!("{len}:{}", "x".repeat(len % 1500)).into_bytes()).collect()
+    }
+
+    fn decoded(mut pieces: Pieces, mut payload: Vec<u8>) -> Object {
+        pieces.finish().expect("as many as were announced");
+        pieces.take(|part| payload.extend_from_slice(part));
+        let mut collect = Collect::default();
+        verify(&payload).expect("a right checksum").decode(&mut collect).expect("a good payload");
+        collect.finish().expect("a value")
+    }
+
+    #[test]
+    fn pieces_decode_as_what_went_in() {
+        let (options, elements) = (Options::default(), elements());
+        let len = elements.len() as u64;
+        let mut payload = Vec::new();
+        let mut set = Pieces::set(&options, len).expect("a vector takes everything");
+        for member in &elements {
+            set.member(member).expect("a vector takes everything");
+            set.take(|part| payload.extend_from_slice(part));
+        }
+        assert_eq!(decoded(set, payload), Object::Set(BTreeSet::from_iter(elements.iter().cloned())));
+
+        let mut zset = Pieces::sorted_set(&options, len).expect("a vector takes everything");
+        let mut hash = Pieces::hash_with_expiries(&options, len).expect("a vector takes everything");
+        let mut plain = Pieces::hash(&options, len).expect("a vector takes everything");
+        let mut model = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (at, element) in (0_u32..).zip(&elements) {
+            zset.scored(element, f64::from(at)).expect("a vector takes everything");
+            model.0.insert(element.clone(), f64::from(at));
+            let at = (at % 2 == 0).then_some(at);
+            hash.expiring(element, b"v", at.map(i64::from)).expect("a vector takes everything");
+            model.1.insert(element.clone(), (b"v".to_vec(), at.map(u64::from)));
+            plain.field(element, b"v").expect("a vector takes everything");
+            model.2.insert(element.clone(), (b"v".to_vec(), None));
+        }
+        assert_eq!(decoded(zset, Vec::new()), Object::SortedSet(model.0));
+        assert_eq!(decoded(hash, Vec::new()), Object::Hash(model.1));
+        assert_eq!(decoded(plain, Vec::new()), Object::Hash(model.2));
+    }
+
+    #[test]
+    fn a_list_is_as_the_encoder_writes_it() {
+        let (options, mut elements) = (Options::default(), elements());
+        elements.push(vec![b'y'; MOST_COMPRESSED]);
+        let mut counted = ListNodes::new(&options);
+        elements.iter().for_each(|item| counted.add(item.len()));
+        let mut list = Pieces::list(&options, &counted).expect("a vector takes everything");
+        elements.iter().for_each(|item| list.item(item).expect("a vector takes everything"));
+        list.finish().expect("as many as were counted");
+        let mut payload = Vec::new();
+        list.take(|part| payload.extend_from_slice(part));
+        let whole = crate::dump(&options, |to| to.list(elements.len(), &elements)).expect("a vector takes everything");
+        assert!(payload == whole);
+    }
+
+    #[test]
+    fn a_wrong_number_of_elements_is_an_error() {
+        let mut set = Pieces::set(&Options::default(), 2).expect("a vector takes everything");
+        set.member(b"only").expect("a vector takes everything");
+        assert!(set.finish().is_err());
+        let mut string = Pieces::string(&Options::default(), 3).expect("a vector takes everything");
+        string.bytes(b"four");
+        assert!(string.finish().is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! From a payload to a value: elements go into it as they are read.
+//!
+//! The value has the encoding that Redis gives it when it loads the payload: each type's own limits decide, not the form
+//! that the payload has.
+
+use crate::config::Config;
+use gimmal_rdb::{Group, Kind, Refusal, Sink, StreamId, StreamMeta, Taken};
+use gimmal_store::types::{self, Aggregate, Before, End, Field, Fields, List, NodeLimit, Set, SetLimits, SortedSet};
+use gimmal_store::{INLINE_MAX, Rope};
+
+/// Up to where values have a compact encoding.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    list: NodeLimit,
+    hash: types::Limits,
+    set: SetLimits,
+    sorted_set: types::Limits,
+}
+
+impl Limits {
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> Limits {
+        Limits {
+            list: NodeLimit::of(config.list_max_listpack_size()),
+            hash: types::Limits {
+                entries: config.hash_max_listpack_entries(),
+                value: config.hash_max_listpack_value(),
+            },
+            set: SetLimits {
+                integers: config.set_max_intset_entries(),
+                entries: config.set_max_listpack_entries(),
+                value: config.set_max_listpack_value(),
+            },
+            sorted_set: types::Limits {
+                entries: config.zset_max_listpack_entries(),
+                value: config.zset_max_listpack_value(),
+            },
+        }
+    }
+}
+
+/// A value on its way into the keyspace.
+#[derive(Debug)]
+pub enum Built {
+    /// A string in one piece.
+    Text(Vec<u8>),
+    /// A long string.
+    Rope(Rope),
+    /// Anything else.
+    Aggregate(Aggregate),
+}
+
+/// The value that a payload carries.
+///
+/// # Errors
+/// Redis's text: one for a payload that is not whole, one for a value that is malformed.
+pub fn built(payload: &[u8], limits: Limits) -> Result<Built, &'static str> {
+    let payload = gimmal_rdb::verify(payload).map_err(|_| "ERR DUMP payload version or checksum are wrong")?;
+    let mut build = Build { limits, len: 0, value: None };
+    payload.decode(&mut build).map_err(|_| "ERR Bad data format")?;
+    build.value.ok_or("ERR Bad data format")
+}
+
+struct Build {
+    limits: Limits,
+    /// Elements that the payload declares.
+    len: usize,
+    value: Option<Built>,
+}
+
+impl Build {
+    fn aggregate(&mut self) -> Option<&mut Aggregate> {
+        match &mut self.value {
+            Some(Built::Aggregate(value)) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// The decoder gives only elements of the type that it has begun.
+const MISPLACED: Refusal = Refusal::Other("element of another type than was begun");
+
+impl Sink for Build {
+    fn begin(&mut self, kind: Kind, len: Option<u64>) -> Taken {
+        let len = len.map_or(0, |len| usize::try_from(len).unwrap_or(usize::MAX));
+        self.len = len;
+        self.value = Some(match kind {
+            Kind::String if len > INLINE_MAX => Built::Rope(Rope::default()),
+            Kind::String => Built::Text(Vec::with_capacity(len)),
+            Kind::List => Built::Aggregate(Aggregate::List(List::empty_in(Vec::new()))),
+            Kind::Hash => {
+                let mut fields = Fields::empty_in(Vec::new());
+                fields.expect(len, self.limits.hash);
+                Built::Aggregate(Aggregate::Hash(fields))
+            }
+            Kind::SortedSet => {
+                let mut members = SortedSet::empty_in(Vec::new());
+                members.expect(len, 0, self.limits.sorted_set);
+                Built::Aggregate(Aggregate::SortedSet(members))
+            }
+            // Whether it is one of integers, its first member tells.
+            Kind::Set => Built::Aggregate(Aggregate::Set(Set::empty_in(Vec::new()))),
+            Kind::Stream => return Err(Refusal::Other("a type that is not served")),
+        });
+        Ok(())
+    }
+
+    fn string(&mut self, part: &[u8], _rest: u64) -> Taken {
+        match &mut self.value {
+            Some(Built::Text(text)) => text.extend_from_slice(part),
+            Some(Built::Rope(rope)) => rope.append(part),
+            _ => return Err(MISPLACED),
+        }
+        Ok(())
+    }
+
+    fn list_item(&mut self, item: &[u8]) -> Taken {
+        let limit = self.limits.list;
+        let Some(Aggregate::List(list)) = self.aggregate() else { return Err(MISPLACED) };
+        list.expect(1, item.len(), limit);
+        list.push(End::Tail, item);
+        Ok(())
+    }
+
+    fn set_member(&mut self, member: &[u8]) -> Taken {
+        let (limits, len) = (self.limits.set, self.len);
+        let Some(Aggregate::Set(members)) = self.aggregate() else { return Err(MISPLACED) };
+        if members.view().is_empty() {
+            members.expect(member, len, limits);
+        }
+        match members.add(member, limits) {
+            true => Ok(()),
+            false => Err(Refusal::Duplicate),
+        }
+    }
+
+    fn sorted_set_member(&mut self, member: &[u8], score: f64) -> Taken {
+        let limits = self.limits.sorted_set;
+        let Some(Aggregate::SortedSet(members)) = self.aggregate() else { return Err(MISPLACED) };
+        match members.put(member, score, limits) {
+            None => Ok(()),
+            Some(_) => Err(Refusal::Duplicate),
+        }
+    }
+
+    fn hash_field(&mut self, name: &[u8], value: &[u8], expire_at_ms: Option<u64>) -> Taken {
+        let limits = self.limits.hash;
+        let Some(Aggregate::Hash(fields)) = self.aggregate() else { return Err(MISPLACED) };
+        // Beyond what a signed number holds is never.
+        let expire_at_ms = expire_at_ms.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX));
+        match fields.put(Field { name, value, expire_at_ms }, limits) {
+            Before::Nothing => Ok(()),
+            Before::Field(_) => Err(Refusal::Duplicate),
+        }
+    }
+
+    fn stream_entry(&mut self, _id: StreamId, _fields: &gimmal_rdb::Fields) -> Taken {
+        Err(MISPLACED)
+    }
+
+    fn stream_meta(&mut self, _meta: &StreamMeta) -> Taken {
+        Err(MISPLACED)
+    }
+
+    fn stream_group(&mut self, _group: Group) -> Taken {
+        Err(MISPLACED)
+    }
+}
