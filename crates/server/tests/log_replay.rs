@@ -274,7 +274,7 @@ fn sorted_set_write(random: &mut Random) -> String {
     let key = |random: &mut Random| format!("z{}", random.below(6));
     let member = |random: &mut Random| format!("m{}", random.below(400));
     let (a, b, m) = (key(random), key(random), member(random));
-    match random.below(16) {
+    match random.below(18) {
         0..4 => format!("ZADD {a} {} {m} {}.5 {}", random.below(50), random.below(50), member(random)),
         4 => format!("ZADD {a} XX GT CH {} {m}", random.below(50)),
         5 => format!("ZADD {a} NX INCR {} {m}", random.below(50)),
@@ -287,6 +287,8 @@ fn sorted_set_write(random: &mut Random) -> String {
         12 => format!("ZREMRANGEBYRANK {a} {} -1", random.below(300)),
         13 => format!("ZUNIONSTORE {a} 2 {b} {} WEIGHTS 1 0.5 AGGREGATE MAX", key(random)),
         14 => format!("ZDIFFSTORE {a} 2 {b} {}", key(random)),
+        15 => format!("GEOADD {a} {}.5 {}.25 {m}", random.below(180), random.below(85)),
+        16 => format!("GEOSEARCHSTORE {a} {b} FROMLONLAT 50 40 BYBOX 9000 9000 km COUNT 50 STOREDIST"),
         _ => format!("ZRANGESTORE {a} {b} 0 40 BYSCORE LIMIT 0 300"),
     }
 }

@@ -8,6 +8,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod generic;
+pub mod geo;
 pub mod hash;
 pub mod help;
 pub mod hyperloglog;
@@ -38,6 +39,7 @@ pub fn table() -> Table {
         list::COMMANDS,
         set::COMMANDS,
         sorted_set::COMMANDS,
+        geo::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,

@@ -4,7 +4,7 @@ use super::{limits, record};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::double;
-use crate::exec::{Edited, Exec, Outcome, ReplyError, error};
+use crate::exec::{Edited, Exec, Key, Outcome, ReplyError, error};
 use crate::notify;
 use gimmal_store::types::{Limits, SortedSet};
 
@@ -43,16 +43,21 @@ pub(super) fn zadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     conditions.check(count / 2)?;
     if count == 2 {
         let score = double::parse(args.at(first)).ok_or(NOT_A_SCORE)?;
-        return add(exec, args, conditions, &[(score, args.at(first + 1))]);
+        return add(exec, args, conditions, &[(score, args.at(first + 1))], verbatim(args));
     }
     let pair = |i| double::parse(args.at(i)).map(|score| (score, args.at(i + 1))).ok_or(NOT_A_SCORE);
     let members: Vec<(f64, &[u8])> = (first..args.len()).step_by(2).map(pair).collect::<Result<_, _>>()?;
-    add(exec, args, conditions, &members)
+    add(exec, args, conditions, &members, verbatim(args))
 }
 
 pub(super) fn zincrby(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let by = double::parse(args.at(2)).ok_or(NOT_A_SCORE)?;
-    add(exec, args, Conditions { incr: true, ..Conditions::default() }, &[(by, args.at(3))])
+    add(exec, args, Conditions { incr: true, ..Conditions::default() }, &[(by, args.at(3))], verbatim(args))
+}
+
+/// The command as it was given is what is recorded.
+fn verbatim(args: &Args<'_>) -> impl FnOnce(&mut Exec<'_>, Key<'_, '_>, usize) {
+    move |exec, key, changes| record(exec, key, args, changes)
 }
 
 fn conditions(args: &Args<'_>) -> Result<(Conditions, usize), ReplyError> {
@@ -124,12 +129,13 @@ impl Conditions {
     }
 }
 
-/// Adds members as ZADD does and answers as it does; the command is recorded as it was given.
+/// Adds members as ZADD does and answers as it does; `record` is told the number of changes, if there are any.
 pub(in crate::commands) fn add(
     exec: &mut Exec<'_>,
     args: &Args<'_>,
     conditions: Conditions,
     members: &[(f64, &[u8])],
+    record: impl FnOnce(&mut Exec<'_>, Key<'_, '_>, usize),
 ) -> Outcome {
     let limits = limits(exec);
     let mut locked = exec.lock(args.at(1))?;
@@ -142,7 +148,7 @@ pub(in crate::commands) fn add(
     let done = edited.result?;
     let changes = done.added + done.changed;
     if changes > 0 {
-        record(exec, locked.key(), args, changes);
+        record(exec, locked.key(), changes);
         if edited.created {
             exec.notify(notify::NEW, "new", args.at(1));
         }

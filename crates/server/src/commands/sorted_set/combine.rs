@@ -1,12 +1,13 @@
 //! ZUNION, ZINTER and ZDIFF, their forms that store, and ZINTERCARD. Sets take part with a score of 1 for each member.
 
 use super::read::put_header;
-use super::{limits, sorted, sorted_set_of, store, write_scored};
+use super::{limits, record, sorted, store, write_scored};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::double;
-use crate::exec::{Exec, LockedMany, Outcome, ReplyError, Stop, error};
-use gimmal_store::types::{Scored, SortedSet};
+use crate::exec::{Exec, LockedMany, Outcome, ReplyError, Stop, WRONG_TYPE, error};
+use gimmal_store::ValueRef;
+use gimmal_store::types::{Scored, Set, SortedSet};
 use std::collections::HashMap;
 
 /// What is done with the sets.
@@ -123,7 +124,8 @@ fn combine(exec: &mut Exec<'_>, args: &Args<'_>, form: Form) -> Outcome {
     let result = sorted(&members, limits);
     // Shared trees would be copied where they are changed.
     drop(sources);
-    let stored = store(exec, keys.key(count), args, form.name, Some(result));
+    let stored =
+        store(exec, keys.key(count), args.at(1), form.name, Some(result), |exec, key, _| record(exec, key, args, 1));
     exec.reply.put().count(stored);
     Ok(())
 }
@@ -166,35 +168,58 @@ impl Options {
 
 /// A set that takes part, as it is while the keys are locked: small ones are copied, large ones shared.
 struct Source {
-    set: SortedSet,
+    members: Members,
     weight: f64,
+}
+
+enum Members {
+    SortedSet(SortedSet),
+    Set(Set),
 }
 
 /// The sets at the first keys; missing ones are empty.
 fn sources(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>, count: usize) -> Result<Vec<Source>, Stop> {
     let source = |i| {
-        let set = match exec.read(keys.key(i)) {
-            Some(entry) => sorted_set_of(&entry)?.to_owned(),
-            None => SortedSet::empty_in(Vec::new()),
+        let members = match exec.read(keys.key(i)).map(|entry| entry.value()) {
+            Some(ValueRef::SortedSet(set)) => Members::SortedSet(set.to_owned()),
+            Some(ValueRef::Set(set)) => Members::Set(set.to_owned()),
+            Some(_) => return Err(Stop::Error(WRONG_TYPE)),
+            None => Members::SortedSet(SortedSet::empty_in(Vec::new())),
         };
-        Ok(Source { set, weight: 1.0 })
+        Ok(Source { members, weight: 1.0 })
     };
     (0..count).map(source).collect()
 }
 
 impl Source {
     fn len(&self) -> usize {
-        self.set.view().len()
+        match &self.members {
+            Members::SortedSet(set) => set.view().len(),
+            Members::Set(set) => set.view().len(),
+        }
+    }
+
+    /// Its members with their scores.
+    fn iter(&self) -> impl Iterator<Item = Scored<'_>> {
+        let (sorted, plain) = match &self.members {
+            Members::SortedSet(set) => (Some(set.view().iter()), None),
+            Members::Set(set) => (None, Some(set.view().iter())),
+        };
+        let plain = plain.into_iter().flatten().map(|member| Scored { member, score: 1.0 });
+        sorted.into_iter().flatten().chain(plain)
     }
 
     /// Its members with their weighted scores.
-    fn iter(&self) -> impl Iterator<Item = Scored<'_>> {
+    fn weighted(&self) -> impl Iterator<Item = Scored<'_>> {
         let weight = self.weight;
-        self.set.view().iter().map(move |found| Scored { score: number(found.score * weight), ..found })
+        self.iter().map(move |found| Scored { score: number(found.score * weight), ..found })
     }
 
     fn score(&self, member: &[u8]) -> Option<f64> {
-        self.set.view().score(member)
+        match &self.members {
+            Members::SortedSet(set) => set.view().score(member),
+            Members::Set(set) => set.view().contains(member).then_some(1.0),
+        }
     }
 }
 
@@ -228,11 +253,11 @@ impl Aggregate {
 
 fn united(sources: &[Source], aggregate: Aggregate) -> Vec<Scored<'_>> {
     if let [source] = sources {
-        return source.iter().collect();
+        return source.weighted().collect();
     }
     let most = sources.iter().map(|source| source.len()).max().unwrap_or(0);
     let mut all: HashMap<&[u8], f64> = HashMap::with_capacity(most);
-    for Scored { member, score } in sources.iter().flat_map(Source::iter) {
+    for Scored { member, score } in sources.iter().flat_map(Source::weighted) {
         all.entry(member).and_modify(|so_far| *so_far = aggregate.apply(*so_far, score)).or_insert(score);
     }
     all.into_iter().map(|(member, score)| Scored { member, score }).collect()
@@ -241,7 +266,7 @@ fn united(sources: &[Source], aggregate: Aggregate) -> Vec<Scored<'_>> {
 /// Shows what is in all of the sources, of which the first is the smallest, until `found` has seen enough.
 fn intersect<'m>(sources: &'m [Source], aggregate: Aggregate, mut found: impl FnMut(&'m [u8], f64) -> bool) {
     let Some((first, others)) = sources.split_first() else { return };
-    for Scored { member, score } in first.iter() {
+    for Scored { member, score } in first.weighted() {
         let all = others
             .iter()
             .try_fold(score, |so_far, other| Some(aggregate.apply(so_far, other.score(member)? * other.weight)));
@@ -257,5 +282,5 @@ fn intersect<'m>(sources: &'m [Source], aggregate: Aggregate, mut found: impl Fn
 fn difference(sources: &[Source]) -> Vec<Scored<'_>> {
     let Some((first, others)) = sources.split_first() else { return Vec::new() };
     let there = |member| others.iter().any(|other| other.score(member).is_some());
-    first.set.view().iter().filter(|found| !there(found.member)).collect()
+    first.iter().filter(|found| !there(found.member)).collect()
 }

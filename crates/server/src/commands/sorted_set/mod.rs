@@ -2,7 +2,7 @@
 //!
 //! Long replies are written from the set's root after the lock is released.
 
-mod add;
+pub(in crate::commands) mod add;
 mod blocking;
 mod bounds;
 mod combine;
@@ -528,7 +528,7 @@ pub fn limits(exec: &Exec<'_>) -> Limits {
 }
 
 /// A new sorted set of these members, which are in order and different.
-fn sorted(members: &[Scored<'_>], limits: Limits) -> SortedSet {
+pub(super) fn sorted(members: &[Scored<'_>], limits: Limits) -> SortedSet {
     let mut set = SortedSet::empty_in(Vec::new());
     set.expect(members.len(), members.iter().map(|found| found.member.len()).max().unwrap_or(0), limits);
     members.iter().for_each(|found| _ = set.put(found.member, found.score, limits));
@@ -536,7 +536,7 @@ fn sorted(members: &[Scored<'_>], limits: Limits) -> SortedSet {
 }
 
 /// Records a change of a key as the command that was given.
-fn record(exec: &mut Exec<'_>, key: Key<'_, '_>, args: &Args<'_>, changes: usize) {
+pub(super) fn record(exec: &mut Exec<'_>, key: Key<'_, '_>, args: &Args<'_>, changes: usize) {
     const FEW: usize = 8;
     if args.len() <= FEW {
         let mut words: [&[u8]; FEW] = [&[]; FEW];
@@ -548,31 +548,32 @@ fn record(exec: &mut Exec<'_>, key: Key<'_, '_>, args: &Args<'_>, changes: usize
     exec.changed(changes as u64 - 1);
 }
 
-/// Stores the result of a command at its destination, or removes that if there is no result; argument 1 is its name. Returns the
-/// number of members.
-fn store(
+/// Stores the result of a command at its destination of this name, or removes that if there is no result; `record` is told the number
+/// of changes. Returns the number of members.
+pub(super) fn store<'l>(
     exec: &mut Exec<'_>,
-    mut key: Key<'_, '_>,
-    args: &Args<'_>,
+    mut key: Key<'_, 'l>,
+    name: &[u8],
     event: &'static str,
     result: Option<SortedSet>,
+    record: impl FnOnce(&mut Exec<'_>, Key<'_, 'l>, usize),
 ) -> usize {
+    let there = exec.peek(key.again()).is_some();
     let Some(result) = result.filter(|result| !result.view().is_empty()) else {
-        if exec.peek(key.again()).is_some() {
+        if there {
             drop(exec.remove(key.again()));
-            record(exec, key, args, 1);
-            exec.notify(notify::GENERIC, "del", args.at(1));
+            record(exec, key, 1);
+            exec.notify(notify::GENERIC, "del", name);
         }
         return 0;
     };
     let count = result.view().len();
-    let there = exec.peek(key.again()).is_some();
     let _old = exec.put_aggregate(key.again(), Aggregate::SortedSet(result), None);
-    record(exec, key, args, 1);
+    record(exec, key, count);
     if !there {
-        exec.notify(notify::NEW, "new", args.at(1));
+        exec.notify(notify::NEW, "new", name);
     }
-    exec.notify(notify::ZSET, event, args.at(1));
+    exec.notify(notify::ZSET, event, name);
     count
 }
 

@@ -3,7 +3,7 @@
 //! Every form comes down to a range of ranks: LIMIT cuts it, whatever its offset, in no time.
 
 use super::read::put_header;
-use super::{Whole, bounds, limits, sorted_set_of, store, write_scored};
+use super::{Whole, bounds, limits, record, sorted_set_of, store, write_scored};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, error};
@@ -97,7 +97,7 @@ pub(super) fn zrangestore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         set.range(query.ranks(set), false).for_each(|found| _ = result.put(found.member, found.score, limits));
         result
     });
-    let count = store(exec, keys.key(0), args, "zrangestore", result);
+    let count = store(exec, keys.key(0), args.at(1), "zrangestore", result, |exec, key, _| record(exec, key, args, 1));
     exec.reply.put().count(count);
     Ok(())
 }
