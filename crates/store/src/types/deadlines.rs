@@ -35,7 +35,9 @@ impl Deadlines {
 
     /// How many deadlines are before `now_ms`.
     pub(super) fn due(&self, now_ms: i64) -> usize {
-        self.tree.as_ref().map_or(0, |tree| tree.seek(|first| *first < (now_ms, 0), |at_ms, _| at_ms < now_ms).rank())
+        self.tree
+            .as_ref()
+            .map_or(0, |tree| tree.rank(&tree.seek(|first| *first < (now_ms, 0), |at_ms, _| at_ms < now_ms)))
     }
 
     pub(super) fn add(&mut self, at_ms: i64, hash: u32) {
@@ -48,7 +50,7 @@ impl Deadlines {
     pub(super) fn remove(&mut self, at_ms: i64, hash: u32) {
         let tree = self.tree.as_mut().expect("a field that expires has its deadline here");
         let place = seek(tree, at_ms, hash);
-        debug_assert_eq!(tree.nth(place.rank()).map(|(at, item)| (at, hash_of(item))), Some((at_ms, hash)));
+        debug_assert_eq!(tree.nth(tree.rank(&place)).map(|(at, item)| (at, hash_of(item))), Some((at_ms, hash)));
         tree.remove(&place);
         if tree.is_empty() {
             self.tree = None;
@@ -72,7 +74,7 @@ impl Deadlines {
 
 /// The place of a deadline, or where it would be.
 fn seek(tree: &Tree<ByDeadline>, at_ms: i64, hash: u32) -> Position {
-    tree.seek(|first| *first < (at_ms, hash), |at, item| (at, hash_of(item)) < (at_ms, hash))
+    tree.seek(|first| *first < (at_ms, hash), |at, item| (at, hash_of(item.bytes())) < (at_ms, hash))
 }
 
 fn hash_of(item: &[u8]) -> u32 {

@@ -113,7 +113,14 @@ impl<K: Keyed> Dict<K> {
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<&[u8]> {
         let tag = tag_of(key);
-        let mut cursor = self.tree.cursor(&self.seek(tag));
+        let place = self.seek(tag);
+        // Nearly always the item is the first of its hash, and on this page.
+        match self.tree.here(&place) {
+            Some((at, item)) if at == tag && K::key(item) == key => return Some(item),
+            Some((at, _)) if at != tag => return None,
+            _ => {}
+        }
+        let mut cursor = self.tree.cursor(&place);
         while let Some((at, item)) = cursor.item()
             && at == tag
         {
@@ -128,13 +135,18 @@ impl<K: Keyed> Dict<K> {
     /// The place of the item with this key, or the place where it would be inserted.
     fn locate(&self, tag: u32, key: &[u8]) -> Result<Position, Position> {
         let place = self.seek(tag);
+        match self.tree.here(&place) {
+            Some((at, item)) if at == tag && K::key(item) == key => return Ok(place),
+            Some((at, _)) if at != tag => return Err(place),
+            _ => {}
+        }
         let mut cursor = self.tree.cursor(&place);
         let mut ahead = 0;
         while let Some((at, item)) = cursor.item()
             && at == tag
         {
             if K::key(item) == key {
-                return Ok(if ahead == 0 { place } else { self.tree.seek_rank(place.rank() + ahead) });
+                return Ok(if ahead == 0 { place } else { self.tree.seek_rank(self.tree.rank(&place) + ahead) });
             }
             ahead += 1;
             cursor.next();
@@ -212,7 +224,7 @@ impl<K: Keyed> Dict<K> {
 
     /// The items whose keys have this hash.
     pub fn with_tag(&self, tag: u32) -> impl Iterator<Item = &[u8]> + use<'_, K> {
-        let all = self.tree.iter_from(self.seek(tag).rank());
+        let all = self.tree.iter_at(&self.seek(tag));
         all.take_while(move |(at, _)| *at == tag).map(|(_, item)| item)
     }
 
@@ -242,7 +254,7 @@ impl<K: Keyed> Dict<K> {
         let Ok(from) = u32::try_from(cursor) else { return 0 };
         let place = self.seek(from);
         let mut last = None;
-        for (visited, (tag, item)) in self.tree.iter_from(place.rank()).enumerate() {
+        for (visited, (tag, item)) in self.tree.iter_at(&place).enumerate() {
             if visited >= count && last != Some(tag) {
                 // Above 0, as another hash came before it.
                 return u64::from(tag);

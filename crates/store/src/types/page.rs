@@ -45,6 +45,21 @@ struct LargeItems {
     bytes: usize,
 }
 
+/// An item that is read only if it is asked for: most searches end at the tags, which lie side by side.
+#[derive(Debug)]
+pub struct ItemAt<'p, T> {
+    page: &'p Page<T>,
+    index: usize,
+}
+
+impl<'p, T: Copy> ItemAt<'p, T> {
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(self) -> &'p [u8] {
+        self.page.item(self.index)
+    }
+}
+
 impl<T> Default for Page<T> {
     fn default() -> Self {
         Self { tags: Vec::new(), slots: Vec::new(), data: Vec::new(), dead: 0, large: None }
@@ -88,11 +103,12 @@ impl<T: Copy> Page<T> {
 
     /// The first index whose item is not before what is looked for.
     #[inline]
-    pub fn lower_bound(&self, before: impl Fn(T, &[u8]) -> bool) -> usize {
+    pub fn lower_bound(&self, before: impl Fn(T, ItemAt<'_, T>) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            if before(self.tags[middle], self.item(middle)) { low = middle + 1 } else { high = middle }
+            let item = ItemAt { page: self, index: middle };
+            if before(self.tags[middle], item) { low = middle + 1 } else { high = middle }
         }
         low
     }

@@ -232,7 +232,7 @@ impl<'a> SortedSetRef<'a> {
             Self::Packed(packed) => find_packed(packed, member).map(|(rank, _, found)| (rank, found.score)),
             Self::Tree(tree) => {
                 let score = Scored::read(tree.by_name.find(member)?).score;
-                Some((tree.place(score, member).rank(), score))
+                Some((tree.by_score.rank(&tree.place(score, member)), score))
             }
         }
     }
@@ -282,8 +282,8 @@ impl<'a> SortedSetRef<'a> {
                 )
             }
             Self::Tree(tree) => (
-                tree.seek_score(|score| range.is_below(score)).rank(),
-                tree.seek_score(|score| !range.is_above(score)).rank(),
+                tree.by_score.rank(&tree.seek_score(|score| range.is_below(score))),
+                tree.by_score.rank(&tree.seek_score(|score| !range.is_above(score))),
             ),
         };
         start..end.max(start)
@@ -312,8 +312,8 @@ impl<'a> SortedSetRef<'a> {
                 }
             }
             Self::Tree(tree) => {
-                let start = tree.seek_member(|member| range.is_below(member)).rank();
-                let end = tree.seek_member(|member| !range.is_above(member)).rank();
+                let start = tree.by_score.rank(&tree.seek_member(|member| range.is_below(member)));
+                let end = tree.by_score.rank(&tree.seek_member(|member| !range.is_above(member)));
                 start..end.max(start)
             }
         }
@@ -418,7 +418,7 @@ impl SortedSetTree {
     fn place(&self, score: f64, member: &[u8]) -> Position {
         self.by_score.seek(
             |(first, name)| Scored { member: name, score: *first }.is_before(score, member),
-            |at, name| Scored { member: name, score: at }.is_before(score, member),
+            |at, item| at < score || at == score && item.bytes() < member,
         )
     }
 
@@ -427,7 +427,7 @@ impl SortedSetTree {
     }
 
     fn seek_member(&self, before: impl Fn(&[u8]) -> bool) -> Position {
-        self.by_score.seek(|(_, member)| before(member), |_, member| before(member))
+        self.by_score.seek(|(_, member)| before(member), |_, item| before(item.bytes()))
     }
 }
 

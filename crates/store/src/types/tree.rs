@@ -17,7 +17,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::page::{PAGE_MAX, PAGE_MIN, Page};
+use super::page::{ItemAt, PAGE_MAX, PAGE_MIN, Page};
 
 /// What a tree is ordered by.
 pub trait Order {
@@ -42,17 +42,25 @@ enum Node<O: Order> {
     Inner(Arc<Inner<O>>),
 }
 
+/// Side by side, as a search looks at the firsts alone, and a rank at the lengths.
 struct Inner<O: Order> {
-    children: Vec<Child<O>>,
+    firsts: Vec<O::First>,
+    lens: Vec<usize>,
+    below: Vec<Below<O>>,
 }
 
+struct Below<O: Order> {
+    /// Bytes of memory below it, so that what is removed whole need not be walked.
+    bytes: usize,
+    node: Node<O>,
+}
+
+/// A node on its way into its parent.
 struct Child<O: Order> {
     first: O::First,
     /// Items below it.
     len: usize,
-    /// Bytes of memory below it, so that what is removed whole need not be walked.
-    bytes: usize,
-    node: Node<O>,
+    below: Below<O>,
 }
 
 /// Children of an inner node at most; with at most 56 bytes for each it stays within a page's size.
@@ -68,14 +76,6 @@ pub struct Position {
     path: [u8; DEPTH_MAX],
     depth: usize,
     slot: usize,
-    rank: usize,
-}
-
-impl Position {
-    /// Number of items before this place.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
 }
 
 const _: () = assert!(CHILDREN_MAX < 256, "a path's step is a byte");
@@ -97,15 +97,11 @@ impl<O: Order> Clone for Node<O> {
 
 impl<O: Order> Clone for Inner<O> {
     fn clone(&self) -> Self {
-        let mut children = Vec::with_capacity(CHILDREN_MAX + 1);
-        children.extend(self.children.iter().cloned());
-        Self { children }
-    }
-}
-
-impl<O: Order> Clone for Child<O> {
-    fn clone(&self) -> Self {
-        Self { first: self.first.clone(), len: self.len, bytes: self.bytes, node: self.node.clone() }
+        let mut copy = Self::with_room();
+        copy.firsts.extend_from_slice(&self.firsts);
+        copy.lens.extend_from_slice(&self.lens);
+        copy.below.extend(self.below.iter().map(|below| Below { bytes: below.bytes, node: below.node.clone() }));
+        copy
     }
 }
 
@@ -154,31 +150,46 @@ impl<O: Order> Tree<O> {
     }
 
     /// The first place that is not before what is looked for.
-    pub fn seek(&self, first: impl Fn(&O::First) -> bool, item: impl Fn(O::Tag, &[u8]) -> bool) -> Position {
-        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0, rank: 0 };
+    #[inline]
+    pub fn seek(
+        &self,
+        first: impl Fn(&O::First) -> bool,
+        item: impl Fn(O::Tag, ItemAt<'_, O::Tag>) -> bool,
+    ) -> Position {
+        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0 };
         let mut node = &self.root;
         loop {
             match node {
                 Node::Leaf(page) => {
                     place.slot = page.lower_bound(item);
-                    place.rank += place.slot;
                     return place;
                 }
                 Node::Inner(inner) => {
-                    let at = inner.children[1..].partition_point(|child| first(&child.first));
-                    place.rank += inner.children[..at].iter().map(|child| child.len).sum::<usize>();
+                    let at = inner.firsts[1..].partition_point(&first);
                     place.step(at);
-                    node = &inner.children[at].node;
+                    node = &inner.below[at].node;
                 }
             }
         }
     }
 
+    /// Number of items before a place.
+    pub fn rank(&self, place: &Position) -> usize {
+        let mut rank = place.slot;
+        let mut node = &self.root;
+        for &at in &place.path[..place.depth] {
+            let inner = node.inner();
+            rank += inner.lens[..usize::from(at)].iter().sum::<usize>();
+            node = &inner.below[usize::from(at)].node;
+        }
+        rank
+    }
+
     /// The place of the item with so many before it; behind the last if there are not so many.
     pub fn seek_rank(&self, rank: usize) -> Position {
-        let rank = rank.min(self.len);
-        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0, rank };
-        let (mut node, mut left) = (&self.root, rank);
+        let mut left = rank.min(self.len);
+        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0 };
+        let mut node = &self.root;
         loop {
             match node {
                 Node::Leaf(_) => {
@@ -186,14 +197,14 @@ impl<O: Order> Tree<O> {
                     return place;
                 }
                 Node::Inner(inner) => {
-                    let last = inner.children.len() - 1;
+                    let last = inner.lens.len() - 1;
                     let mut at = 0;
-                    while at < last && left >= inner.children[at].len {
-                        left -= inner.children[at].len;
+                    while at < last && left >= inner.lens[at] {
+                        left -= inner.lens[at];
                         at += 1;
                     }
                     place.step(at);
-                    node = &inner.children[at].node;
+                    node = &inner.below[at].node;
                 }
             }
         }
@@ -204,12 +215,12 @@ impl<O: Order> Tree<O> {
         let mut cursor = Cursor { stack: [None; DEPTH_MAX], depth: 0, page: None, slot: place.slot };
         let mut node = &self.root;
         for &at in &place.path[..place.depth] {
-            let Node::Inner(inner) = node else { unreachable!("a position is used with the tree that made it") };
+            let inner = node.inner();
             cursor.stack[cursor.depth] = Some((inner, usize::from(at)));
             cursor.depth += 1;
-            node = &inner.children[usize::from(at)].node;
+            node = &inner.below[usize::from(at)].node;
         }
-        let Node::Leaf(page) = node else { unreachable!("a position is used with the tree that made it") };
+        let page = node.page();
         cursor.page = Some(page);
         if cursor.slot >= page.len() {
             cursor.next_page();
@@ -220,6 +231,11 @@ impl<O: Order> Tree<O> {
     /// The items from a rank on.
     pub fn iter_from(&self, rank: usize) -> Iter<'_, O> {
         Iter { cursor: self.cursor(&self.seek_rank(rank)) }
+    }
+
+    /// The items from a place on.
+    pub fn iter_at(&self, place: &Position) -> Iter<'_, O> {
+        Iter { cursor: self.cursor(place) }
     }
 
     /// All items.
@@ -235,14 +251,26 @@ impl<O: Order> Tree<O> {
         self.cursor(&self.seek_rank(rank)).item()
     }
 
+    /// The item at a place, if it is not behind its page: then a cursor is to be asked.
+    #[inline]
+    pub fn here(&self, place: &Position) -> Option<(O::Tag, &[u8])> {
+        let mut node = &self.root;
+        for &at in &place.path[..place.depth] {
+            node = &node.inner().below[usize::from(at)].node;
+        }
+        let page = node.page();
+        (place.slot < page.len()).then(|| (page.tags()[place.slot], page.item(place.slot)))
+    }
+
     /// Inserts an item at a place.
     pub fn insert(&mut self, place: &Position, tag: O::Tag, bytes: &[u8]) {
         if let Some(beside) = self.root.insert(&place.path[..place.depth], place.slot, tag, bytes, &mut self.bytes) {
-            let (len, bytes) = (self.len + 1 - beside.len, self.bytes - beside.bytes);
-            let left = Child { first: self.root.first(), len, bytes, node: self.root.clone() };
-            let mut children = Vec::with_capacity(CHILDREN_MAX + 1);
-            children.extend([left, beside]);
-            self.root = Node::Inner(Arc::new(Inner { children }));
+            let (len, bytes) = (self.len + 1 - beside.len, self.bytes - beside.below.bytes);
+            let left = Child { first: self.root.first(), len, below: Below { bytes, node: self.root.clone() } };
+            let mut inner = Inner::with_room();
+            inner.push(left);
+            inner.push(beside);
+            self.root = Node::Inner(Arc::new(inner));
             self.bytes += inner_bytes::<O>();
         }
         self.len += 1;
@@ -260,15 +288,22 @@ impl<O: Order> Tree<O> {
         let full = self.root.replace(path, place.slot, tag, bytes, &mut self.bytes);
         if full {
             // Taken out and put back, it splits the page as any insertion does.
+            let rank = self.rank(&place);
             self.remove(&place);
-            let place = self.seek_rank(place.rank);
-            self.insert(&place, tag, bytes);
+            self.insert(&self.seek_rank(rank), tag, bytes);
         }
     }
 
     /// Removes the item at a place.
     pub fn remove(&mut self, place: &Position) {
-        self.remove_range(place.rank..place.rank + 1);
+        self.len -= 1;
+        if self.len == 0 {
+            *self = Self::default();
+            return;
+        }
+        let place = self.normal(place);
+        self.root.remove_one(&place.path[..place.depth], place.slot, &mut self.bytes);
+        self.lower_root();
     }
 
     /// Removes a range of items by rank; whole subtrees go at once, and are returned to be dropped where that does no harm.
@@ -284,25 +319,39 @@ impl<O: Order> Tree<O> {
             return removed;
         }
         self.root.remove(range, &mut self.bytes, &mut removed);
-        while let Node::Inner(inner) = &self.root
-            && inner.children.len() == 1
-        {
-            let only = inner.children[0].node.clone();
-            self.bytes -= inner_bytes::<O>();
-            self.root = only;
-        }
+        self.lower_root();
         removed
     }
 
-    /// The same place with its slot within a page, if there is an item.
-    fn normal(&self, place: &Position) -> Position {
-        let mut node = &self.root;
-        for &at in &place.path[..place.depth] {
-            let Node::Inner(inner) = node else { unreachable!("a position is used with the tree that made it") };
-            node = &inner.children[usize::from(at)].node;
+    fn lower_root(&mut self) {
+        while let Node::Inner(inner) = &self.root
+            && inner.below.len() == 1
+        {
+            let only = inner.below[0].node.clone();
+            self.bytes -= inner_bytes::<O>();
+            self.root = only;
         }
-        let Node::Leaf(page) = node else { unreachable!("a position is used with the tree that made it") };
-        if place.slot < page.len() { *place } else { self.seek_rank(place.rank) }
+    }
+
+    /// The same place within its page: that behind a page is the first of the next, if there is one.
+    fn normal(&self, place: &Position) -> Position {
+        let mut place = *place;
+        let mut node = &self.root;
+        let mut turn = None;
+        for depth in 0..place.depth {
+            let inner = node.inner();
+            let at = usize::from(place.path[depth]);
+            if at + 1 < inner.below.len() {
+                turn = Some(depth);
+            }
+            node = &inner.below[at].node;
+        }
+        if let (true, Some(depth)) = (place.slot >= node.page().len(), turn) {
+            place.path[depth] += 1;
+            place.path[depth + 1..].fill(0);
+            place.slot = 0;
+        }
+        place
     }
 }
 
@@ -327,15 +376,29 @@ impl Position {
 
 /// Bytes of an inner node: the children's capacity and the `Arc`'s counters.
 fn inner_bytes<O: Order>() -> usize {
-    (CHILDREN_MAX + 1) * size_of::<Child<O>>() + 40
+    (CHILDREN_MAX + 1) * (size_of::<O::First>() + size_of::<usize>() + size_of::<Below<O>>())
+        + size_of::<Inner<O>>()
+        + 16
 }
 
 impl<O: Order> Node<O> {
     fn first(&self) -> O::First {
         match self {
             Self::Leaf(page) => O::first(page.tags()[0], page.item(0)),
-            Self::Inner(inner) => inner.children[0].first.clone(),
+            Self::Inner(inner) => inner.firsts[0].clone(),
         }
+    }
+
+    #[inline]
+    fn inner(&self) -> &Inner<O> {
+        let Self::Inner(inner) = self else { unreachable!("a position is used with the tree that made it") };
+        inner
+    }
+
+    #[inline]
+    fn page(&self) -> &Page<O::Tag> {
+        let Self::Leaf(page) = self else { unreachable!("a position is used with the tree that made it") };
+        page
     }
 
     /// Replaces an item below this node; `total` follows the bytes in use. True if its page is now too full.
@@ -349,10 +412,10 @@ impl<O: Order> Node<O> {
                 page.weight() > PAGE_MAX && page.len() > 1
             }
             Self::Inner(inner) => {
-                let child = &mut Arc::make_mut(inner).children[usize::from(path[0])];
+                let below = &mut Arc::make_mut(inner).below[usize::from(path[0])];
                 let before = *total;
-                let full = child.node.replace(&path[1..], slot, tag, bytes, total);
-                child.bytes = child.bytes + *total - before;
+                let full = below.node.replace(&path[1..], slot, tag, bytes, total);
+                below.bytes = below.bytes + *total - before;
                 full
             }
         }
@@ -370,7 +433,7 @@ impl<O: Order> Node<O> {
                     let bytes = right.memory_bytes();
                     *total += bytes;
                     let first = O::first(right.tags()[0], right.item(0));
-                    Child { first, len: right.len(), bytes, node: Self::Leaf(Arc::new(right)) }
+                    Child { first, len: right.len(), below: Below { bytes, node: Self::Leaf(Arc::new(right)) } }
                 });
                 *total = *total + page.memory_bytes() - before;
                 right
@@ -378,18 +441,20 @@ impl<O: Order> Node<O> {
             Self::Inner(inner) => {
                 let inner = Arc::make_mut(inner);
                 let at = usize::from(path[0]);
-                let child = &mut inner.children[at];
+                let below = &mut inner.below[at];
                 let before = *total;
-                let split = child.node.insert(&path[1..], slot, tag, bytes, total);
-                child.len += 1;
-                child.bytes = child.bytes + *total - before;
+                let split = below.node.insert(&path[1..], slot, tag, bytes, total);
+                inner.lens[at] += 1;
+                below.bytes = below.bytes + *total - before;
                 if slot == 0 && path[1..].iter().all(|step| *step == 0) {
-                    child.first = child.node.first();
+                    inner.firsts[at] = below.node.first();
                 }
                 let beside = split?;
-                child.len -= beside.len;
-                child.bytes -= beside.bytes;
-                inner.children.insert(at + 1, beside);
+                inner.lens[at] -= beside.len;
+                below.bytes -= beside.below.bytes;
+                inner.firsts.insert(at + 1, beside.first);
+                inner.lens.insert(at + 1, beside.len);
+                inner.below.insert(at + 1, beside.below);
                 inner.split_if_full(at + 1, total)
             }
         }
@@ -408,10 +473,38 @@ impl<O: Order> Node<O> {
         }
     }
 
+    /// Removes one item below this node; others are left.
+    fn remove_one(&mut self, path: &[u8], slot: usize, total: &mut usize) {
+        match self {
+            Self::Leaf(page) => {
+                let before = page.memory_bytes();
+                let page = Arc::make_mut(page);
+                page.remove(slot);
+                *total = *total + page.memory_bytes() - before;
+            }
+            Self::Inner(inner) => {
+                let inner = Arc::make_mut(inner);
+                let at = usize::from(path[0]);
+                inner.lens[at] -= 1;
+                if inner.lens[at] == 0 {
+                    *total -= inner.take(at..at + 1).next().map_or(0, |below| below.bytes);
+                    return;
+                }
+                let before = *total;
+                let below = &mut inner.below[at];
+                below.node.remove_one(&path[1..], slot, total);
+                below.bytes = below.bytes + *total - before;
+                if below.node.is_sparse() {
+                    inner.merge_around(at, total);
+                }
+            }
+        }
+    }
+
     fn is_sparse(&self) -> bool {
         match self {
             Self::Leaf(page) => page.weight() < PAGE_MIN,
-            Self::Inner(inner) => inner.children.len() < CHILDREN_MIN,
+            Self::Inner(inner) => inner.below.len() < CHILDREN_MIN,
         }
     }
 
@@ -425,10 +518,11 @@ impl<O: Order> Node<O> {
                 *total = *total + left.memory_bytes() - before - right.memory_bytes();
                 true
             }
-            (Self::Inner(left), Self::Inner(right))
-                if left.children.len() + right.children.len() <= CHILDREN_MAX * 3 / 4 =>
-            {
-                Arc::make_mut(left).children.extend(right.children.iter().cloned());
+            (Self::Inner(left), Self::Inner(right)) if left.below.len() + right.below.len() <= CHILDREN_MAX * 3 / 4 => {
+                let (left, right) = (Arc::make_mut(left), right.as_ref().clone());
+                left.firsts.extend(right.firsts);
+                left.lens.extend(right.lens);
+                left.below.extend(right.below);
                 *total -= inner_bytes::<O>();
                 true
             }
@@ -438,39 +532,60 @@ impl<O: Order> Node<O> {
 }
 
 impl<O: Order> Inner<O> {
+    /// No children yet, and room for as many as there can be.
+    fn with_room() -> Self {
+        let room = CHILDREN_MAX + 1;
+        Self { firsts: Vec::with_capacity(room), lens: Vec::with_capacity(room), below: Vec::with_capacity(room) }
+    }
+
+    fn push(&mut self, child: Child<O>) {
+        self.firsts.push(child.first);
+        self.lens.push(child.len);
+        self.below.push(child.below);
+    }
+
+    /// Takes children out.
+    fn take(&mut self, range: Range<usize>) -> std::vec::Drain<'_, Below<O>> {
+        self.firsts.drain(range.clone());
+        self.lens.drain(range.clone());
+        self.below.drain(range)
+    }
+
     /// Splits a node that has too many children; `inserted` is the newest.
     fn split_if_full(&mut self, inserted: usize, total: &mut usize) -> Option<Child<O>> {
-        let count = self.children.len();
+        let count = self.below.len();
         if count <= CHILDREN_MAX {
             return None;
         }
         // Children that come in order leave full nodes behind.
         let at = if inserted + 1 == count { count - 1 } else { count / 2 };
-        let mut children = Vec::with_capacity(CHILDREN_MAX + 1);
-        children.extend(self.children.drain(at..));
+        let mut upper = Self::with_room();
+        upper.firsts.extend(self.firsts.drain(at..));
+        upper.lens.extend(self.lens.drain(at..));
+        upper.below.extend(self.below.drain(at..));
         *total += inner_bytes::<O>();
-        let len = children.iter().map(|child| child.len).sum();
-        let bytes = inner_bytes::<O>() + children.iter().map(|child| child.bytes).sum::<usize>();
-        Some(Child { first: children[0].first.clone(), len, bytes, node: Node::Inner(Arc::new(Self { children })) })
+        let (first, len) = (upper.firsts[0].clone(), upper.lens.iter().sum());
+        let bytes = inner_bytes::<O>() + upper.below.iter().map(|below| below.bytes).sum::<usize>();
+        Some(Child { first, len, below: Below { bytes, node: Node::Inner(Arc::new(upper)) } })
     }
 
     fn remove(&mut self, range: Range<usize>, total: &mut usize, removed: &mut Removed<O>) {
         let mut begin = 0;
         let (mut whole, mut touched) = (0..0, 0);
-        for (index, child) in self.children.iter_mut().enumerate() {
-            let end = begin + child.len;
+        for (index, (len, below)) in self.lens.iter_mut().zip(&mut self.below).enumerate() {
+            let end = begin + *len;
             let part = range.start.max(begin)..range.end.min(end);
             if !part.is_empty() {
-                if part.len() == child.len {
+                if part.len() == *len {
                     if whole.is_empty() {
                         whole = index..index;
                     }
                     whole.end = index + 1;
                 } else {
                     let before = *total;
-                    child.node.remove(part.start - begin..part.end - begin, total, removed);
-                    child.len -= part.len();
-                    child.bytes = child.bytes + *total - before;
+                    below.node.remove(part.start - begin..part.end - begin, total, removed);
+                    *len -= part.len();
+                    below.bytes = below.bytes + *total - before;
                     touched = index;
                 }
             }
@@ -481,9 +596,9 @@ impl<O: Order> Inner<O> {
         }
         if !whole.is_empty() {
             touched = whole.start.saturating_sub(1);
-            for child in self.children.drain(whole) {
-                *total -= child.bytes;
-                removed.nodes.push(child.node);
+            for below in self.take(whole) {
+                *total -= below.bytes;
+                removed.nodes.push(below.node);
             }
         }
         self.merge_around(touched, total);
@@ -492,14 +607,14 @@ impl<O: Order> Inner<O> {
     /// Merges the children beside `at` that have become sparse.
     fn merge_around(&mut self, at: usize, total: &mut usize) {
         let mut left = at.saturating_sub(1);
-        while left + 1 < self.children.len() && left <= at + 1 {
-            let [first, second] = &mut self.children[left..left + 2] else { break };
+        while left + 1 < self.below.len() && left <= at + 1 {
+            let [first, second] = &mut self.below[left..left + 2] else { break };
             let sparse = first.node.is_sparse() || second.node.is_sparse();
             let before = *total;
             if sparse && first.node.try_merge(&second.node, total) {
-                first.len += second.len;
                 first.bytes = first.bytes + second.bytes + *total - before;
-                self.children.remove(left + 1);
+                self.lens[left] += self.lens[left + 1];
+                self.take(left + 1..left + 2);
             } else {
                 left += 1;
             }
@@ -576,9 +691,9 @@ impl<'t, O: Order> Cursor<'t, O> {
         self.slot = 0;
         while self.depth > 0 {
             let (inner, at) = self.stack[self.depth - 1].expect("pushed");
-            if at + 1 < inner.children.len() {
+            if at + 1 < inner.below.len() {
                 self.stack[self.depth - 1] = Some((inner, at + 1));
-                return self.descend(&inner.children[at + 1].node, false);
+                return self.descend(&inner.below[at + 1].node, false);
             }
             self.depth -= 1;
         }
@@ -590,7 +705,7 @@ impl<'t, O: Order> Cursor<'t, O> {
             let (inner, at) = self.stack[self.depth - 1].expect("pushed");
             if at > 0 {
                 self.stack[self.depth - 1] = Some((inner, at - 1));
-                return self.descend(&inner.children[at - 1].node, true);
+                return self.descend(&inner.below[at - 1].node, true);
             }
             self.depth -= 1;
         }
@@ -606,10 +721,10 @@ impl<'t, O: Order> Cursor<'t, O> {
                     return;
                 }
                 Node::Inner(inner) => {
-                    let at = if last { inner.children.len() - 1 } else { 0 };
+                    let at = if last { inner.below.len() - 1 } else { 0 };
                     self.stack[self.depth] = Some((inner, at));
                     self.depth += 1;
-                    node = &inner.children[at].node;
+                    node = &inner.below[at].node;
                 }
             }
         }

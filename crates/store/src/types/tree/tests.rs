@@ -44,14 +44,15 @@ fn check(tree: &Tree<Plain>) {
             }
             Node::Inner(inner) => {
                 *bytes += inner_bytes::<Plain>();
-                assert!(inner.children.len() >= if is_root { 2 } else { 1 } && inner.children.len() <= CHILDREN_MAX);
+                assert!(inner.below.len() >= if is_root { 2 } else { 1 } && inner.below.len() <= CHILDREN_MAX);
                 let mut total = 0;
                 let mut depths = Vec::new();
-                for (index, child) in inner.children.iter().enumerate() {
+                assert_eq!((inner.firsts.len(), inner.lens.len()), (inner.below.len(), inner.below.len()));
+                for (index, child) in inner.below.iter().enumerate() {
                     let mut below = 0;
-                    let low = if index == 0 { low } else { Some(child.first) };
+                    let low = if index == 0 { low } else { Some(inner.firsts[index]) };
                     let (len, depth) = walk(&child.node, false, low, &mut below);
-                    assert_eq!((len, below), (child.len, child.bytes), "a wrong count");
+                    assert_eq!((len, below), (inner.lens[index], child.bytes), "a wrong count");
                     *bytes += below;
                     total += len;
                     depths.push(depth);
@@ -82,7 +83,7 @@ fn ordered_edits_agree_with_a_vector() {
             let tag = u32::try_from(random.below(50_000)).expect("small");
             let at = model.partition_point(|other| *other < tag);
             let place = seek(&tree, tag);
-            assert_eq!(place.rank(), at);
+            assert_eq!(tree.rank(&place), at);
             let grows = (round / 3000) % 2 == 0;
             match random.below(10) {
                 0..=6 if grows && model.get(at) != Some(&tag) => {
