@@ -61,6 +61,16 @@ impl Local {
         }
     }
 
+    /// Tells that fields of a hash were removed because their time had come, and the key too if it was `emptied`.
+    pub fn fields_expired(&mut self, shared: &Shared, db: usize, key: &[u8], emptied: bool) {
+        if self.events.intersects(HASH) {
+            self.notify(shared, db, "hexpired", key);
+        }
+        if emptied && self.events.intersects(GENERIC) {
+            self.notify(shared, db, "del", key);
+        }
+    }
+
     /// Publishes an event: to those who listen to the key, then to those who listen to the event.
     #[cold]
     pub fn notify(&mut self, shared: &Shared, db: usize, event: &str, key: &[u8]) {

@@ -4,8 +4,10 @@
 
 use crate::connection::State as Doing;
 use crate::evict;
-use crate::worker::{Action, State};
+use crate::shared::Shared;
+use crate::worker::{Action, Local, State};
 use gimmal_io::ConnId;
+use gimmal_store::{Expired, Shard};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -18,12 +20,15 @@ pub struct Ticker {
     long_passes: u32,
     /// There is more to evict: no sleep.
     evicting: bool,
+    /// Active expiry did not finish, and when it ended.
+    behind: Option<Instant>,
 }
 
 /// Between two ticks.
 const TICK: Duration = Duration::from_millis(100);
-/// Between two slices of active expiry while there is a backlog.
+/// A slice of active expiry, and the time between two of them while there is a backlog: a quarter of the processor, as in Redis.
 const EXPIRE_BUDGET: Duration = Duration::from_millis(1);
+const EXPIRE_PAUSE: Duration = Duration::from_millis(3);
 /// Keys that one visit of a shard may remove while it holds the lock.
 const EXPIRE_KEYS: usize = 64;
 /// How long a connection lingers after its last reply, at most, in ms.
@@ -40,7 +45,10 @@ impl Ticker {
     /// How long until the next tick, at most `most`.
     pub fn until_next(&self, most: Duration) -> Duration {
         match self.last {
-            Some(last) if !self.evicting => most.saturating_sub(last.elapsed()),
+            Some(last) if !self.evicting => {
+                let until_tick = most.saturating_sub(last.elapsed());
+                self.behind.map_or(until_tick, |ended| until_tick.min(EXPIRE_PAUSE.saturating_sub(ended.elapsed())))
+            }
             _ => Duration::ZERO,
         }
     }
@@ -52,6 +60,10 @@ pub fn tick(state: &mut State) {
     state.ticker.evicting = !evict::clients::go_on(state) && evict::go_on(state);
     let now = Instant::now();
     if state.ticker.last.is_some_and(|last| now.duration_since(last) < TICK) {
+        if state.ticker.behind.is_some_and(|ended| now.duration_since(ended) >= EXPIRE_PAUSE) {
+            state.local.now_ms = crate::now_ms();
+            expire(state, now);
+        }
         return;
     }
     state.ticker.last = Some(now);
@@ -69,8 +81,9 @@ pub fn tick(state: &mut State) {
     state.local.stats.timers_ns.add(u64::try_from(now.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Removes expired keys of this worker's share of the shards, for at most a millisecond.
+/// Removes expired keys and fields of this worker's share of the shards, for at most a millisecond.
 fn expire(state: &mut State, started: Instant) {
+    state.ticker.behind = None;
     let shared = state.shared.clone();
     if shared.debug.no_active_expire.load(Relaxed) || !shared.log.has_room() {
         return;
@@ -78,45 +91,61 @@ fn expire(state: &mut State, started: Instant) {
     let keyspace = &shared.keyspace;
     let (workers, me) = (shared.mail.len(), state.local.id);
     let batch = keyspace.gate().enter(me);
-    let volatile: Vec<usize> = (0..keyspace.databases()).filter(|&db| keyspace.volatile_len(&batch, db) > 0).collect();
+    let now_ms = state.local.now_ms;
+    // Looks without the locks: most shards have nothing due.
+    let due: Vec<usize> = (0..keyspace.databases()).filter(|&db| keyspace.earliest_ms(&batch, db) < now_ms).collect();
     let mine = keyspace.shards().div_ceil(workers);
-    for _ in 0..if volatile.is_empty() { 0 } else { mine } {
+    for _ in 0..if due.is_empty() { 0 } else { mine } {
         let shard = state.ticker.shard * workers + me;
-        state.ticker.shard = (state.ticker.shard + 1) % mine;
         let id = u32::try_from(shard).expect("at most 16384");
-        // A look without the lock: most shards have nothing due.
-        let is_due = |db: &usize| keyspace.deadline_ms(&batch, *db, id) < state.local.now_ms;
-        if shard >= keyspace.shards() || !volatile.iter().any(is_due) {
-            continue;
+        let is_due = |db: &usize| keyspace.deadline_ms(&batch, *db, id) < now_ms;
+        // Again while there is more: a large hash is one key of one shard.
+        while shard < keyspace.shards() && due.iter().any(is_due) && started.elapsed() < EXPIRE_BUDGET {
+            let Some(mut shard) = keyspace.try_lock(&batch, id) else { break };
+            due.iter().for_each(|&db| expire_in(&mut state.local, &shared, &mut shard, db));
         }
-        let Some(mut shard) = keyspace.try_lock(&batch, id) else { continue };
-        let now_ms = state.local.now_ms.max(shard.state().last_now_ms);
-        shard.state().last_now_ms = now_ms;
-        for &db in &volatile {
-            if shard.table(db).volatile_len() == 0 {
-                continue;
-            }
-            let mut expired = Vec::new();
-            shard.table(db).expire_some(now_ms, EXPIRE_KEYS, &mut |removed, hash| expired.push((removed, hash)));
-            state.local.stats.expired_keys.add(expired.len() as u64);
-            for (removed, hash) in expired {
-                if shard.state().modified(db, hash, removed.entry().key()) {
-                    state.local.woken(db, removed.entry().key());
-                }
-                if state.local.log_active {
-                    let lsn = state.local.append(db, &[b"DEL", removed.entry().key()]);
-                    shard.state().stamp(db, hash, lsn);
-                }
-                state.local.expired(&shared, db, removed.entry().key());
-                shared.lazyfree.discard(removed);
-            }
-        }
-        drop(shard);
         if started.elapsed() > EXPIRE_BUDGET {
+            state.ticker.behind = Some(Instant::now());
             break;
         }
+        state.ticker.shard = (state.ticker.shard + 1) % mine;
     }
     state.local.stats.expire_ns.add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// Removes some of what is due from one database of a locked shard.
+fn expire_in(local: &mut Local, shared: &Shared, shard: &mut Shard<'_>, db: usize) {
+    let now_ms = local.now_ms.max(shard.state().last_now_ms);
+    shard.state().last_now_ms = now_ms;
+    let mut all = Vec::new();
+    shard.table(db).expire_some(now_ms, EXPIRE_KEYS, &mut |expired, hash| all.push((expired, hash)));
+    for (expired, hash) in all {
+        if shard.state().modified(db, hash, expired.key()) {
+            local.woken(db, expired.key());
+        }
+        let names = match &expired {
+            Expired::Key(_) => &[][..],
+            Expired::Fields { names, .. } => names,
+        };
+        if local.log_active {
+            let name: &[u8] = if names.is_empty() { b"DEL" } else { b"HDEL" };
+            let words = [name, expired.key()].into_iter().chain(names.iter().map(Vec::as_slice));
+            let lsn = local.append(db, &words.collect::<Vec<_>>());
+            shard.state().stamp(db, hash, lsn);
+        }
+        match expired {
+            Expired::Key(removed) => {
+                local.stats.expired_keys.add(1);
+                local.expired(shared, db, removed.entry().key());
+                shared.lazyfree.discard(removed);
+            }
+            Expired::Fields { key, names, emptied } => {
+                local.stats.expired_fields.add(names.len() as u64);
+                local.fields_expired(shared, db, &key, emptied.is_some());
+                emptied.into_iter().for_each(|removed| shared.lazyfree.discard(removed));
+            }
+        }
+    }
 }
 
 /// Looks at a tenth of the connections, so at each about once a second.

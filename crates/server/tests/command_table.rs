@@ -15,7 +15,19 @@ use std::path::Path;
 const DEFINITIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/commands");
 
 /// Commands that are newer than the definitions.
-const NEWER: [&str; 9] = [
+const NEWER: [&str; 21] = [
+    "hexpire",
+    "hpexpire",
+    "hexpireat",
+    "hpexpireat",
+    "httl",
+    "hpttl",
+    "hexpiretime",
+    "hpexpiretime",
+    "hpersist",
+    "hgetex",
+    "hsetex",
+    "hgetdel",
     "msetex",
     "delifeq",
     "delex",

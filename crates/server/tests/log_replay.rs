@@ -236,13 +236,22 @@ fn random_write(random: &mut Random) -> Vec<String> {
 
 fn hash_write(random: &mut Random) -> String {
     let (key, field) = (format!("h{}", random.below(8)), format!("f{}", random.below(60)));
-    match random.below(9) {
+    let (other, soon) = (random.below(60), format!("soonh{}", random.below(4)));
+    match random.below(17) {
         0 | 1 => format!("HSET {key} {field} {} f{} x", random.below(1000), random.below(60)),
         2 => format!("HSETNX {key} {field} 7"),
         3 | 4 => format!("HDEL {key} {field} f{} f{}", random.below(60), random.below(60)),
         5 => format!("HINCRBY {key} n{} {}", random.below(9), random.below(100)),
         6 => format!("HINCRBYFLOAT {key} n{} 0.1", random.below(9)),
         7 => format!("HMSET {key} {field} {}", "y".repeat(random.below(100) + 1)),
+        8 => format!("HEXPIRE {key} {} FIELDS 2 {field} f{other}", 600 + random.below(1000)),
+        9 => format!("HPERSIST {key} FIELDS 2 {field} f{other}"),
+        10 => format!("HSETEX {key} EX 700 FIELDS 2 {field} 1 f{other} 2"),
+        11 => format!("HSETEX {key} KEEPTTL FIELDS 2 {field} 3 f{other} 4"),
+        12 => format!("HGETEX {key} PX 800000 FIELDS 2 {field} f{other}"),
+        13 => format!("HGETDEL {key} FIELDS 2 {field} f{other}"),
+        14 => format!("HSETEX {soon} PX {} FIELDS 2 {field} 1 f{other} 2", 1 + random.below(80)),
+        15 => format!("HEXPIRE {key} 0 FIELDS 1 {field}"),
         _ => format!("RENAME {key} h{}", random.below(8)),
     }
 }
@@ -421,7 +430,10 @@ fn await_expiry(server: &InProcess) -> Contents {
     let started = Instant::now();
     loop {
         let contents = server.contents();
-        if contents.iter().all(|((_, key), (_, deadline))| !key.starts_with(b"soon") || deadline.is_none()) {
+        let is_left = |key: &[u8], deadline: &Option<i64>| {
+            key.starts_with(b"soonh") || key.starts_with(b"soon") && deadline.is_some()
+        };
+        if !contents.iter().any(|((_, key), (_, deadline))| is_left(key, deadline)) {
             return contents;
         }
         assert!(started.elapsed() < running::PATIENCE, "expired keys stay");

@@ -722,6 +722,24 @@ impl RawEntry {
         self.header().has(EXPIRE).then(|| unsafe { self.0.add(8).cast::<i64>().read() })
     }
 
+    /// When the first of a hash's fields expires.
+    #[inline]
+    pub(crate) fn fields_due_ms(self) -> Option<i64> {
+        match self.header().kind() {
+            Type::Hash => match self.value() {
+                ValueRef::Hash(fields) => fields.deadline_ms(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// When something of it expires first, the key or a field; `i64::MAX` if nothing does.
+    pub(crate) fn due_ms(self) -> i64 {
+        let (key_ms, fields_ms) = (self.expire_at_ms(), self.fields_due_ms());
+        key_ms.unwrap_or(i64::MAX).min(fields_ms.unwrap_or(i64::MAX))
+    }
+
     /// Changes the time of expiry of an entry that has one.
     pub(crate) fn set_expire_in_place(self, at_ms: i64) {
         assert!(self.header().has(EXPIRE), "the entry has no room for a time of expiry");

@@ -190,7 +190,13 @@ impl Keyspace {
         (0..self.databases.len()).map(|db| self.sum(batch, db, Root::bytes)).sum()
     }
 
-    /// No key of this shard and database expires before this, in ms; `i64::MAX` if none does. Takes no lock: active expiry asks
+    /// No key and no field of a database expires before this, in ms; `i64::MAX` if none does.
+    pub fn earliest_ms(&self, batch: &Batch<'_>, db: usize) -> i64 {
+        let database = self.database(batch, db);
+        database.and_then(|database| database.roots().map(Root::deadline_ms).min()).unwrap_or(i64::MAX)
+    }
+
+    /// No key and no field of this shard and database expires before this, in ms; `i64::MAX` if none does. Takes no lock: active expiry asks
     /// this before it does.
     pub fn deadline_ms(&self, batch: &Batch<'_>, db: usize, shard: u32) -> i64 {
         self.database(batch, db).map_or(i64::MAX, |database| database.root(shard as usize).deadline_ms())

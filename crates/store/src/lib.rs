@@ -69,5 +69,5 @@ pub use hash::{Hash, SHARD_BITS_MAX};
 pub use keyspace::{Bucket, Keyspace, Options};
 pub use rope::{EXTENT, Rope, RopeBuilder};
 pub use shard::{LentShard, Shard, ShardState};
-pub use table::{EntryMut, POSITION_BITS, Put, Removed, StandaloneTable, Table};
+pub use table::{EntryMut, Expired, POSITION_BITS, Put, Removed, StandaloneTable, Table};
 pub use waiters::{Waiter, Waiters};

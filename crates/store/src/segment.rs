@@ -161,9 +161,6 @@ impl Segment {
             count.load(Relaxed).checked_add_signed(change).expect("counts of volatile entries are exact"),
             Relaxed,
         );
-        if count.load(Relaxed) == 0 {
-            self.set_deadline_ms(i64::MAX);
-        }
     }
 
     pub(crate) fn deadline_ms(self) -> i64 {

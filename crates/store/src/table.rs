@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 
 pub use edit::EntryMut;
+pub use expiry::Expired;
 pub(crate) use remains::Remains;
 pub use scan::POSITION_BITS;
 
@@ -229,7 +230,7 @@ impl Table {
         self.root().bytes()
     }
 
-    /// No key expires before this; `i64::MAX` if none does. May be too early after removals.
+    /// No key and no field expires before this; `i64::MAX` if none does. May be too early after removals.
     pub fn deadline_ms(&self) -> i64 {
         self.root().deadline_ms()
     }
@@ -322,6 +323,7 @@ impl Table {
         self.root().len.store(self.root().len.load(Relaxed) + 1, Relaxed);
         self.account(entry.memory_bytes(), 0);
         self.note_expire(segment, None, entry.expire_at_ms(), hash);
+        self.note_fields(segment, entry, hash);
     }
 
     /// Gives an entry another content; returns the large value it had.
@@ -342,6 +344,7 @@ impl Table {
         };
         self.account(entry.memory_bytes(), before);
         self.note_expire(at.segment, expired_ms, expires_ms, hash);
+        self.note_fields(at.segment, entry, hash);
         large
     }
 
@@ -366,12 +369,25 @@ impl Table {
             self.context().count_volatile(isize::from(change));
         }
         if let Some(at_ms) = after_ms {
-            segment.note_deadline_ms(at_ms);
-            let directory = self.directory().expect("the entry is in a segment of it");
-            directory.note_deadline_ms(directory.index(self.bits(hash)), segment.depth(), at_ms);
-            let deadline = &self.root().deadline_ms;
-            deadline.store(deadline.load(Relaxed).min(at_ms), Relaxed);
-            self.pass_deadline_ms = self.pass_deadline_ms.min(at_ms);
+            self.note_due(segment, at_ms, hash);
+        }
+    }
+
+    /// Keeps deadlines when something of an entry is due at a time: its key, or a field of a hash.
+    fn note_due(&mut self, segment: Segment, at_ms: i64, hash: Hash) {
+        segment.note_deadline_ms(at_ms);
+        let directory = self.directory().expect("the entry is in a segment of it");
+        directory.note_deadline_ms(directory.index(self.bits(hash)), segment.depth(), at_ms);
+        let deadline = &self.root().deadline_ms;
+        deadline.store(deadline.load(Relaxed).min(at_ms), Relaxed);
+        self.pass_deadline_ms = self.pass_deadline_ms.min(at_ms);
+    }
+
+    /// As [`Table::note_due`], for the fields of an entry that was added or changed.
+    #[inline]
+    fn note_fields(&mut self, segment: Segment, entry: RawEntry, hash: Hash) {
+        if let Some(at_ms) = entry.fields_due_ms() {
+            self.note_due(segment, at_ms, hash);
         }
     }
 

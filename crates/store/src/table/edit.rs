@@ -22,6 +22,11 @@ impl<'a> EntryMut<'a> {
         Self { table, at, hash }
     }
 
+    /// Where the entry is now.
+    pub(super) fn into_location(self) -> Location {
+        self.at
+    }
+
     /// The entry, for reading.
     pub fn entry(&self) -> Entry<'_> {
         Entry::new(self.at.entry)
@@ -214,6 +219,7 @@ impl<'a> EntryMut<'a> {
             }
         }
         self.table.account(self.at.entry.memory_bytes(), before);
+        self.table.note_fields(self.at.segment, self.at.entry, self.hash);
         result
     }
 

@@ -145,9 +145,9 @@ impl Table {
             let count = entries.iter().filter(of_half).count();
             let slots = entries.iter().filter(of_half).map(|entry| entry.1);
             let segment = Segment::build(slots.clone(), segment::step_for(count), depth + 1);
-            for at_ms in slots.filter_map(|(_, entry)| entry.expire_at_ms()) {
-                segment.add_volatile(1);
-                segment.note_deadline_ms(at_ms);
+            for (_, entry) in slots {
+                segment.add_volatile(i16::from(entry.expire_at_ms().is_some()));
+                segment.note_deadline_ms(entry.due_ms());
             }
             segment
         };
@@ -213,11 +213,9 @@ impl Table {
 }
 
 impl Segment {
-    /// Takes over count and deadline of the volatile entries of a segment that it replaces.
+    /// Takes over the count of volatile entries and the deadline of a segment that it replaces.
     fn add_volatile_of(self, old: Segment) {
-        if old.volatile() > 0 {
-            self.add_volatile(i16::try_from(old.volatile()).expect("at most 2040 entries"));
-            self.note_deadline_ms(old.deadline_ms());
-        }
+        self.add_volatile(i16::try_from(old.volatile()).expect("at most 2040 entries"));
+        self.note_deadline_ms(old.deadline_ms());
     }
 }

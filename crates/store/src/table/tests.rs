@@ -6,6 +6,7 @@ use super::*;
 use crate::Rope;
 use crate::entry::{StringRef, ValueRef};
 use crate::rope::EXTENT;
+use crate::types::{Field, Fields, Limits};
 
 /// SplitMix64: a seeded sequence for tests.
 struct Random(u64);
@@ -454,7 +455,7 @@ fn expiry_removes_what_is_due_and_opens_only_due_segments() {
     loop {
         let hasher = table.context().hasher;
         removed += table.expired_slice(1100, 500, &mut resume, &mut |removed, hash| {
-            let key = removed.entry().key();
+            let key = removed.key();
             assert_eq!(hash, hasher.hash(key));
             assert!(keys.insert(key.to_vec()));
         });
@@ -473,8 +474,7 @@ fn expiry_removes_what_is_due_and_opens_only_due_segments() {
     let directory = table.directory().expect("keys");
     let mut removed = 0;
     let visited_at_most = directory.len() + 120;
-    removed +=
-        table.expired_slice(60, visited_at_most, &mut resume, &mut |found, _| assert_eq!(found.entry().key(), key));
+    removed += table.expired_slice(60, visited_at_most, &mut resume, &mut |found, _| assert_eq!(found.key(), key));
     assert_eq!((removed, resume, table.deadline_ms()), (1, 0, 1100));
     while table.expired_slice(2_000_000, 100, &mut resume, &mut |_, _| {}) > 0 || resume != 0 {}
     assert_eq!((table.volatile_len(), table.deadline_ms()), (0, i64::MAX));
@@ -504,7 +504,7 @@ fn slices_of_expiry_agree_with_a_model_while_the_table_changes() {
             while slices < 3 || ended < passes {
                 let mut gone = Vec::new();
                 let count = table.expired_slice(now_ms, 1 + random.below(300), &mut resume, &mut |key, _| {
-                    gone.push(key.entry().key().to_vec())
+                    gone.push(key.key().to_vec())
                 });
                 assert_eq!(count, gone.len());
                 for key in gone {
@@ -635,4 +635,54 @@ fn samples_are_of_the_kind_that_was_asked_for_and_reach_every_key() {
             assert_eq!(seen.len(), fitting, "of {keys} keys some are never sampled (volatile: {volatile})");
         }
     }
+}
+
+/// Hashes whose fields expire, beside keys that do, while the table grows and shrinks: each pass removes exactly what is due.
+#[test]
+fn fields_of_hashes_expire_as_keys_do() {
+    const LIMITS: Limits = Limits { entries: 512, value: 64 };
+    let mut table = StandaloneTable::new((3, 1), 4);
+    let mut model: HashMap<Vec<u8>, HashMap<Vec<u8>, Option<i64>>> = HashMap::new();
+    let mut random = Random(5);
+    for now_ms in 1..=80_i64 {
+        for _ in 0..400 {
+            // The first keys have enough fields for a tree.
+            let key = key_of(random.below(300));
+            let fields = if key == key_of(0) { 2000 } else { 6 };
+            let name = key_of(random.below(fields));
+            let expire_at_ms = (random.below(3) > 0).then(|| now_ms + i64::try_from(random.below(40)).expect("small"));
+            let field = Field { name: &name, value: b"value", expire_at_ms };
+            let hash = table.hash(&key);
+            match table.find_mut(hash, &key) {
+                Some(mut entry) => {
+                    entry.edit(&mut Vec::new(), |fields: &mut Fields| fields.put(field, LIMITS)).expect("a hash");
+                }
+                None => {
+                    let mut fields = Fields::empty_in(Vec::new());
+                    fields.put(field, LIMITS);
+                    assert!(!table.put_aggregate(hash, &key, Aggregate::Hash(fields), None, 0).replaced);
+                }
+            }
+            model.entry(key).or_default().insert(name, expire_at_ms);
+        }
+        let mut resume = 0;
+        while table.deadline_ms() < now_ms {
+            table.expired_slice(now_ms, 50, &mut resume, &mut |expired, _| {
+                let Expired::Fields { key, names, emptied } = expired else { panic!("no key has a deadline") };
+                let fields = model.get_mut(&key).expect("a key of the model");
+                for name in names {
+                    assert!(fields.remove(&name).flatten().is_some_and(|at_ms| at_ms < now_ms));
+                }
+                assert_eq!(fields.is_empty(), emptied.is_some());
+                if fields.is_empty() {
+                    model.remove(&key);
+                }
+            });
+        }
+        assert!(model.values().flat_map(HashMap::values).flatten().all(|at_ms| *at_ms >= now_ms), "left at {now_ms}");
+        assert_eq!(table.len(), model.len());
+        let earliest_ms = model.values().flat_map(HashMap::values).flatten().min();
+        assert!(earliest_ms.is_none_or(|at_ms| table.deadline_ms() <= *at_ms));
+    }
+    check_invariants(&table);
 }

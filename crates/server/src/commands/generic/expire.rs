@@ -4,10 +4,11 @@ use crate::args::Args;
 use crate::commands::string::ExpireUnit;
 use crate::exec::{Exec, Outcome, ReplyError, error};
 use crate::notify;
+use std::ops::Range;
 
 /// When EXPIRE acts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Conditions {
+pub struct Conditions {
     /// Only if there is no deadline.
     only_if_none: bool,
     /// Only if there is one.
@@ -19,9 +20,10 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn parse(args: &Args<'_>) -> Result<Conditions, ReplyError> {
+    /// The conditions that these arguments name.
+    pub fn parse(args: &Args<'_>, range: Range<usize>) -> Result<Conditions, ReplyError> {
         let mut when = Conditions::default();
-        for i in 3..args.len() {
+        for i in range {
             let flag = if args.is(i, "nx") {
                 &mut when.only_if_none
             } else if args.is(i, "xx") {
@@ -44,7 +46,8 @@ impl Conditions {
         Ok(when)
     }
 
-    fn allow(self, old_ms: Option<i64>, new_ms: i64) -> bool {
+    /// Whether a new deadline may take the place of the old one.
+    pub fn allow(self, old_ms: Option<i64>, new_ms: i64) -> bool {
         let refused = match old_ms {
             None => self.only_if_some || self.only_later,
             Some(old_ms) => {
@@ -81,7 +84,7 @@ fn deadline(n: i64, unit: ExpireUnit, now_ms: i64, command: &str) -> Result<i64,
 }
 
 fn expire_key(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &str) -> Outcome {
-    let when = Conditions::parse(args)?;
+    let when = Conditions::parse(args, 3..args.len())?;
     let at_ms = deadline(args.int(2)?, unit, exec.now_ms(), command)?;
     let removed;
     let mut locked = exec.lock(args.at(1))?;

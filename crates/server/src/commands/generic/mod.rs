@@ -9,6 +9,8 @@ mod sort;
 mod sort_number;
 mod walk;
 
+pub use expire::Conditions;
+
 use crate::arguments::{block, integer, key, one_of, pattern, string, unix_time, word};
 use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
 

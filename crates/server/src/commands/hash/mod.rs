@@ -4,6 +4,8 @@
 //! A field whose time is past is not there for any command, but is counted by HLEN until it is written again or active expiry takes
 //! it out, as in Valkey. Whoever writes it meanwhile tells of `hexpired`.
 
+mod exchange;
+mod expire;
 mod number;
 mod random;
 mod read;
@@ -11,9 +13,9 @@ mod scan;
 mod write;
 
 use crate::args::Args;
-use crate::arguments::{block, double, integer, key, pattern, string, word};
+use crate::arguments::{block, double, integer, key, one_of, pattern, string, unix_time, word};
 use crate::command::{Argument, Command, acl, flag::*, key1, keyflag::*};
-use crate::exec::{Exec, Key, Stop, WRONG_TYPE};
+use crate::exec::{Exec, Key, ReplyError, Stop, WRONG_TYPE, error};
 use crate::notify;
 use gimmal_store::types::{FieldsRef, Limits};
 use gimmal_store::{Entry, ValueRef};
@@ -22,6 +24,16 @@ const KEY: Argument = key("key", 0);
 const FIELD: Argument = string("field");
 const VALUE: Argument = string("value");
 const PAIRS: Argument = block("data", &[FIELD, VALUE]).many();
+
+const FIELDS: Argument = block("fields", &[integer("numfields"), FIELD.many()]).after("FIELDS");
+const CONDITION: Argument =
+    one_of("condition", &[word("nx", "NX"), word("xx", "XX"), word("gt", "GT"), word("lt", "LT")]).optional();
+const EX: Argument = integer("seconds").after("EX");
+const PX: Argument = integer("milliseconds").after("PX");
+const EXAT: Argument = unix_time("unix-time-seconds").after("EXAT");
+const PXAT: Argument = unix_time("unix-time-milliseconds").after("PXAT");
+
+const NUMFIELDS: ReplyError = error("ERR numfields should be greater than 0 and match the provided number of fields");
 
 /// What all commands of the family have in common.
 const HASH: Command = Command {
@@ -33,6 +45,19 @@ const HASH: Command = Command {
     arguments: &[KEY, FIELD],
     ..Command::DEFAULT
 };
+
+/// What the commands have in common that look at deadlines of fields.
+const TTL: Command = Command {
+    arity: -5,
+    flags: READONLY | FAST,
+    since: "9.0.0",
+    complexity: "O(N) where N is the number of fields",
+    arguments: &[KEY, FIELDS],
+    ..HASH
+};
+
+/// What the commands have in common that set them.
+const EXPIRE: Command = Command { arity: -6, flags: WRITE | FAST, keys: &[key1(RW | UPDATE)], ..TTL };
 
 /// The family's table.
 pub static COMMANDS: &[Command] = &[
@@ -216,6 +241,99 @@ pub static COMMANDS: &[Command] = &[
         tips: &["nondeterministic_output"],
         ..HASH
     },
+    Command {
+        name: "hexpire",
+        run: expire::hexpire,
+        summary: "Gives fields of the hash at a key a time to live in seconds.",
+        arguments: &[KEY, integer("seconds"), CONDITION, FIELDS],
+        ..EXPIRE
+    },
+    Command {
+        name: "hpexpire",
+        run: expire::hpexpire,
+        summary: "Gives fields of the hash at a key a time to live in milliseconds.",
+        arguments: &[KEY, integer("milliseconds"), CONDITION, FIELDS],
+        ..EXPIRE
+    },
+    Command {
+        name: "hexpireat",
+        run: expire::hexpireat,
+        summary: "Gives fields of the hash at a key a time of expiry, in seconds since the epoch.",
+        arguments: &[KEY, unix_time("unix-time-seconds"), CONDITION, FIELDS],
+        ..EXPIRE
+    },
+    Command {
+        name: "hpexpireat",
+        run: expire::hpexpireat,
+        summary: "Gives fields of the hash at a key a time of expiry, in milliseconds since the epoch.",
+        arguments: &[KEY, unix_time("unix-time-milliseconds"), CONDITION, FIELDS],
+        ..EXPIRE
+    },
+    Command {
+        name: "httl",
+        run: expire::httl,
+        summary: "Answers how many seconds fields of the hash at a key have to live.",
+        ..TTL
+    },
+    Command {
+        name: "hpttl",
+        run: expire::hpttl,
+        summary: "Answers how many milliseconds fields of the hash at a key have to live.",
+        ..TTL
+    },
+    Command {
+        name: "hexpiretime",
+        run: expire::hexpiretime,
+        summary: "Answers when fields of the hash at a key expire, in seconds since the epoch.",
+        ..TTL
+    },
+    Command {
+        name: "hpexpiretime",
+        run: expire::hpexpiretime,
+        summary: "Answers when fields of the hash at a key expire, in milliseconds since the epoch.",
+        ..TTL
+    },
+    Command {
+        name: "hpersist",
+        run: expire::hpersist,
+        arity: -5,
+        summary: "Lets fields of the hash at a key live for ever.",
+        ..EXPIRE
+    },
+    Command {
+        name: "hgetex",
+        run: exchange::hgetex,
+        arity: -5,
+        keys: &[key1(RW | ACCESS)],
+        summary: "Answers the values of fields and sets or removes their time to live.",
+        arguments: &[KEY, one_of("expiration", &[EX, PX, EXAT, PXAT, word("persist", "PERSIST")]).optional(), FIELDS],
+        ..EXPIRE
+    },
+    Command {
+        name: "hsetex",
+        run: exchange::hsetex,
+        flags: WRITE | DENYOOM | FAST,
+        keys: &[key1(RW | INSERT)],
+        summary: "Sets fields of the hash at a key, with a time to live.",
+        arguments: &[
+            KEY,
+            one_of("key-condition", &[word("nx", "NX"), word("xx", "XX")]).optional(),
+            one_of("fields-condition", &[word("fnx", "FNX"), word("fxx", "FXX")]).optional(),
+            one_of("expiration", &[EX, PX, EXAT, PXAT, word("keepttl", "KEEPTTL")]).optional(),
+            block("fields", &[integer("numfields"), PAIRS]).after("FIELDS"),
+        ],
+        ..EXPIRE
+    },
+    Command {
+        name: "hgetdel",
+        run: exchange::hgetdel,
+        arity: -5,
+        keys: &[key1(RW | ACCESS | DELETE)],
+        since: "9.1.0",
+        summary: "Answers the values of fields and removes these.",
+        arguments: &[KEY, FIELDS],
+        ..EXPIRE
+    },
 ];
 
 /// The hash of an entry, or the error that it is something else.
@@ -242,6 +360,12 @@ fn peek<'m>(exec: &mut Exec<'_>, key: Key<'m, '_>) -> Result<Option<FieldsRef<'m
 fn limits(exec: &Exec<'_>) -> Limits {
     let config = &exec.local.config;
     Limits { entries: config.hash_max_listpack_entries(), value: config.hash_max_listpack_value() }
+}
+
+/// Argument `at` as the number of fields that follow and end the command, each of so many words; where they begin.
+fn fields_from(args: &Args<'_>, at: usize, words: usize, wrong_count: ReplyError) -> Result<usize, ReplyError> {
+    let count = usize::try_from(args.int(at)?).ok().filter(|count| *count > 0).and_then(|n| n.checked_mul(words));
+    if count == Some(args.len() - at - 1) { Ok(at + 1) } else { Err(wrong_count) }
 }
 
 /// Records a command of several words as the effect of `changes` changes.

@@ -1,0 +1,220 @@
+//! Fields that are read and changed, or written under conditions, with their deadlines: HGETEX, HGETDEL and HSETEX.
+
+use super::expire::{deadline, fields_after_word};
+use super::{NUMFIELDS, effect, fields_from, limits, peek, read, tell_of_write};
+use crate::args::Args;
+use crate::commands::string::ExpireUnit;
+use crate::dispatch::SYNTAX;
+use crate::exec::{Exec, Key, Outcome, ReplyError, Stop};
+use crate::notify;
+use gimmal_store::types::{Field, Fields};
+use std::collections::{BTreeMap, HashSet};
+
+/// What HGETEX and HSETEX were asked beside the fields.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    /// A unit, and the argument with the number.
+    expire: Option<(ExpireUnit, usize)>,
+    persist: bool,
+    keep_ttl: bool,
+    /// Only if the key is missing, or there.
+    key: Option<bool>,
+    /// Only if all fields are missing, or there.
+    fields: Option<bool>,
+    /// The number of the first field.
+    first: usize,
+}
+
+impl Options {
+    /// `written` for HSETEX, whose fields have values.
+    fn parse(args: &Args<'_>, written: bool) -> Result<Options, ReplyError> {
+        let word = (2..args.len() - 1).find(|i| args.is(*i, "fields")).ok_or(NUMFIELDS)?;
+        let mut options = Options::default();
+        let mut i = 2;
+        while i < word {
+            let no_time = options.expire.is_none() && !options.persist && !options.keep_ttl;
+            if written && args.is(i, "nx") && options.key != Some(true) {
+                options.key = Some(false);
+            } else if written && args.is(i, "xx") && options.key != Some(false) {
+                options.key = Some(true);
+            } else if written && args.is(i, "fnx") && options.fields != Some(true) {
+                options.fields = Some(false);
+            } else if written && args.is(i, "fxx") && options.fields != Some(false) {
+                options.fields = Some(true);
+            } else if written && args.is(i, "keepttl") && no_time {
+                options.keep_ttl = true;
+            } else if !written && args.is(i, "persist") && no_time {
+                options.persist = true;
+            } else if let Some(unit) = ExpireUnit::named(args, i).filter(|_| no_time && i + 1 < word) {
+                options.expire = Some((unit, i + 1));
+                i += 1;
+            } else {
+                return Err(SYNTAX);
+            }
+            i += 1;
+        }
+        options.first = fields_from(args, word + 1, if written { 2 } else { 1 }, NUMFIELDS)?;
+        Ok(options)
+    }
+
+    /// The deadline that was asked for.
+    fn deadline(&self, args: &Args<'_>, now_ms: i64, command: &str) -> Result<Option<i64>, ReplyError> {
+        self.expire.map(|(unit, i)| deadline(args.int(i)?, unit, now_ms, command)).transpose()
+    }
+}
+
+/// Answers the values of fields; one that is named again was `removed` by then.
+fn answer(exec: &mut Exec<'_>, key: Key<'_, '_>, args: &Args<'_>, first: usize, removed: bool) -> Outcome {
+    let (fields, now_ms) = (read(exec, key)?, exec.now_ms());
+    let mut seen = HashSet::new();
+    exec.reply.put().array(args.len() - first);
+    for name in args.rest(first) {
+        let again = removed && !seen.insert(name);
+        let field = fields.filter(|_| !again).and_then(|fields| fields.find(name, now_ms));
+        super::read::answer(exec, field);
+    }
+    Ok(())
+}
+
+/// Removes fields; the argument numbers of those that were there, and whether the key went with them.
+fn remove(
+    exec: &mut Exec<'_>,
+    mut key: Key<'_, '_>,
+    args: &Args<'_>,
+    fields: impl Iterator<Item = usize>,
+    now_ms: i64,
+) -> Result<(usize, bool), Stop> {
+    let edited = exec.edit(key.again(), |hash: &mut Fields| -> Vec<usize> {
+        fields.filter(|i| hash.remove(args.at(*i), now_ms)).collect()
+    })?;
+    let Some(edited) = edited.filter(|edited| !edited.result.is_empty()) else { return Ok((0, false)) };
+    let names = edited.result.iter().map(|i| args.at(*i));
+    effect(exec, key, edited.result.len(), [b"HDEL", args.at(1)].into_iter().chain(names));
+    Ok((edited.result.len(), edited.emptied))
+}
+
+pub(super) fn hgetdel(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let first = fields_after_word(args, NUMFIELDS)?;
+    let mut key = exec.lock(args.at(1))?;
+    answer(exec, key.key(), args, first, true)?;
+    let now_ms = exec.now_ms();
+    let (removed, emptied) = remove(exec, key.key(), args, first..args.len(), now_ms)?;
+    if removed > 0 {
+        exec.notify(notify::HASH, "hdel", args.at(1));
+    }
+    if emptied {
+        exec.notify(notify::GENERIC, "del", args.at(1));
+    }
+    Ok(())
+}
+
+pub(super) fn hgetex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let options = Options::parse(args, false)?;
+    let (first, limits) = (options.first, limits(exec));
+    let mut key = exec.lock(args.at(1))?;
+    peek(exec, key.key())?;
+    let now_ms = exec.now_ms();
+    let at_ms = options.deadline(args, now_ms, "hgetex")?;
+    let past = at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    answer(exec, key.key(), args, first, past)?;
+    if past {
+        let (removed, emptied) = remove(exec, key.key(), args, first..args.len(), now_ms)?;
+        if removed > 0 {
+            exec.local.stats.expired_fields.add(removed as u64);
+            exec.notify(notify::HASH, "hexpired", args.at(1));
+        }
+        if emptied {
+            exec.notify(notify::GENERIC, "del", args.at(1));
+        }
+        return Ok(());
+    }
+    if at_ms.is_none() && !options.persist {
+        return Ok(());
+    }
+    let edited = exec.edit(key.key(), |fields: &mut Fields| -> Vec<usize> {
+        let changes = |i: &usize| {
+            let field = fields.view().find(args.at(*i), now_ms);
+            let changes = field.is_some_and(|field| at_ms.is_some() || field.expire_at_ms.is_some());
+            if changes {
+                fields.set_expire(args.at(*i), at_ms, limits);
+            }
+            changes
+        };
+        (first..args.len()).filter(changes).collect()
+    })?;
+    let changed = edited.map_or(Vec::new(), |edited| edited.result);
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let (at, count) = (at_ms.unwrap_or(0).to_string(), changed.len().to_string());
+    let (head, event): (&[&[u8]], _) = match at_ms {
+        Some(_) => (&[b"HPEXPIREAT", args.at(1), at.as_bytes(), b"FIELDS", count.as_bytes()], "hexpire"),
+        None => (&[b"HPERSIST", args.at(1), b"FIELDS", count.as_bytes()], "hpersist"),
+    };
+    effect(exec, key.key(), changed.len(), head.iter().copied().chain(changed.iter().map(|i| args.at(*i))));
+    exec.notify(notify::HASH, event, args.at(1));
+    Ok(())
+}
+
+pub(super) fn hsetex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    let options = Options::parse(args, true)?;
+    let mut key = exec.lock(args.at(1))?;
+    let now_ms = exec.now_ms();
+    let fields = peek(exec, key.key())?;
+    let at_ms = options.deadline(args, now_ms, "hsetex")?;
+    let mut names = args.rest(options.first).step_by(2);
+    let there = |name| fields.is_some_and(|fields| fields.find(name, now_ms).is_some());
+    let wanted = options.key.is_none_or(|wanted| wanted == fields.is_some())
+        && options.fields.is_none_or(|wanted| names.all(|name| there(name) == wanted));
+    exec.reply.put().integer(i64::from(wanted));
+    if !wanted {
+        return Ok(());
+    }
+    if at_ms.is_none_or(|at_ms| at_ms > now_ms) {
+        return store(exec, key.key(), args, &options, at_ms);
+    }
+    // To be written and to be past at once: removed, and told of as if it had been there for a moment.
+    let (first, was_missing) = (options.first, fields.is_none());
+    let (_, emptied) = remove(exec, key.key(), args, (first..args.len()).step_by(2), i64::MIN)?;
+    exec.local.stats.expired_fields.add(((args.len() - first) / 2) as u64);
+    for event in ["hset", "hexpire", "hexpired"] {
+        exec.notify(notify::HASH, event, args.at(1));
+    }
+    if emptied || was_missing {
+        exec.notify(notify::GENERIC, "del", args.at(1));
+    }
+    Ok(())
+}
+
+/// Writes the fields of HSETEX with a deadline, without one, or with those that they had.
+fn store(exec: &mut Exec<'_>, mut key: Key<'_, '_>, args: &Args<'_>, options: &Options, at_ms: Option<i64>) -> Outcome {
+    let (limits, now_ms, pairs) = (limits(exec), exec.now_ms(), (args.len() - options.first) / 2);
+    let edited = exec.edit_or_create(key.again(), |fields: &mut Fields| {
+        fields.expect(pairs, limits);
+        let (mut past, mut kept) = (0, BTreeMap::<Option<i64>, Vec<usize>>::new());
+        for i in (options.first..args.len()).step_by(2) {
+            let (name, value) = (args.at(i), args.at(i + 1));
+            let old = fields.view().find(name, now_ms).filter(|_| options.keep_ttl);
+            let expire_at_ms = at_ms.or(old.and_then(|field| field.expire_at_ms));
+            past += usize::from(fields.put(Field { name, value, expire_at_ms }, limits).was_past(now_ms));
+            kept.entry(expire_at_ms).or_default().push(i);
+        }
+        (past, kept)
+    })?;
+    let (past, kept) = edited.result;
+    // What is replayed must not depend on what has expired by then: each deadline is named.
+    for (expire_at_ms, fields) in kept {
+        let (at, count) = (expire_at_ms.unwrap_or(0).to_string(), fields.len().to_string());
+        let head: &[&[u8]] = match expire_at_ms {
+            Some(_) => &[b"HSETEX", args.at(1), b"PXAT", at.as_bytes(), b"FIELDS", count.as_bytes()],
+            None => &[b"HSET", args.at(1)],
+        };
+        let pairs = fields.iter().flat_map(|i| [args.at(*i), args.at(*i + 1)]);
+        effect(exec, key.again(), fields.len(), head.iter().copied().chain(pairs));
+    }
+    tell_of_write(exec, args.at(1), edited.created, past, "hset");
+    if at_ms.is_some() {
+        exec.notify(notify::HASH, "hexpire", args.at(1));
+    }
+    Ok(())
+}
