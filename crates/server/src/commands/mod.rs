@@ -24,6 +24,7 @@ pub mod server;
 pub mod set;
 pub mod slowlog;
 pub mod sorted_set;
+pub mod stream;
 pub mod string;
 pub mod transaction;
 
@@ -40,6 +41,7 @@ pub fn table() -> Table {
         set::COMMANDS,
         sorted_set::COMMANDS,
         geo::COMMANDS,
+        stream::COMMANDS,
         generic::COMMANDS,
         connection::COMMANDS,
         client::COMMANDS,

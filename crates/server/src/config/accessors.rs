@@ -189,6 +189,8 @@ plain! {
     set_max_listpack_entries: count "set-max-listpack-entries";
     /// Longest member of a compact set, in bytes.
     set_max_listpack_value: size "set-max-listpack-value";
+    /// Entries that trimming a stream with `~` removes at once; 0 for the default.
+    stream_node_max_entries: count "stream-node-max-entries";
     /// Refuse writes after a failed snapshot.
     stop_writes_on_bgsave_error: flag "stop-writes-on-bgsave-error";
     /// Compress strings in snapshots.

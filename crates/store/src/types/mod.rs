@@ -26,7 +26,7 @@ pub use list::{End, List, ListRef, NodeLimit};
 pub use packed::{PACKED_MAX, Packed, PackedBuf};
 pub use set::{Set, SetBuilder, SetLimits, SetRef};
 pub use sorted_set::{MemberBound, MemberRange, ScoreRange, Scored, SortedSet, SortedSetRef};
-pub use stream::{Stream, StreamId};
+pub use stream::{Consumer, Entries, Exactness, Group, Keep, Pending, Stream, StreamEntry, StreamId};
 
 use fields::FieldsTree;
 use list::ListTree;

@@ -5,6 +5,7 @@
 
 use crate::args::Args;
 use crate::exec::{Exec, Outcome};
+use gimmal_store::types::{Stream, StreamId};
 use gimmal_store::{Entry, StringRef, ValueRef};
 use std::hash::{DefaultHasher, Hasher};
 
@@ -85,12 +86,37 @@ fn sum(head: &[&[u8]], value: ValueRef<'_>) -> Sum {
                 set.iter().map(|found| parts(first, &[found.member, &found.score.to_bits().to_le_bytes()])),
             )),
             ValueRef::Set(set) => hasher.write_u64(unordered(set.iter().map(|member| parts(first, &[member])))),
-            ValueRef::Stream(_) => {
-                unreachable!("no command makes one")
-            }
+            ValueRef::Stream(stream) => of_stream(hasher, stream),
         }
     }
     hashers.map(|hasher| hasher.finish())
+}
+
+/// Entries and groups in order, but for when consumers were last seen.
+fn of_stream(hasher: &mut DefaultHasher, stream: &Stream) {
+    let write_id = |hasher: &mut DefaultHasher, id: StreamId| {
+        hasher.write_u64(id.ms);
+        hasher.write_u64(id.seq);
+    };
+    for entry in stream.entries().iter_from(0) {
+        write_id(hasher, entry.id);
+        entry.fields().for_each(|(name, value)| hasher.write_u64(parts(0, &[name, value])));
+    }
+    write_id(hasher, stream.last_id());
+    write_id(hasher, stream.max_deleted_id());
+    hasher.write_u64(stream.entries_added());
+    for (name, group) in stream.groups() {
+        hasher.write_u64(parts(1, &[name]));
+        write_id(hasher, group.last_id);
+        hasher.write_u64(group.entries_read.unwrap_or(u64::MAX));
+        group.consumers().for_each(|consumer| hasher.write_u64(parts(2, &[consumer.name()])));
+        for one in group.pending_from(StreamId::MIN) {
+            write_id(hasher, one.id);
+            hasher.write_u64(parts(3, &[group.owner(&one).name()]));
+            hasher.write_i64(one.delivered_ms);
+            hasher.write_u64(one.deliveries);
+        }
+    }
 }
 
 /// A hash of several strings, each told from the next by its length.

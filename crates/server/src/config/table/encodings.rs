@@ -15,6 +15,6 @@ pub const DIRECTIVES: &[Directive] = &[
     number("zset-max-listpack-entries", 128, bound::LONG, "Members of a sorted set kept compact.").alias(&["zset-max-ziplist-entries"]),
     bytes("zset-max-listpack-value", 64, bound::SIZE, "Longest member of a compact sorted set.").alias(&["zset-max-ziplist-value"]),
     bytes("hll-sparse-max-bytes", 3000, bound::SIZE, "Size up to which a HyperLogLog stays sparse."),
-    bytes("stream-node-max-bytes", 4096, bound::SIZE, "Size of a stream node; 0 for no limit.").not_yet(),
-    number("stream-node-max-entries", 100, bound::LONG, "Entries of a stream node; 0 for no limit.").not_yet(),
+    bytes("stream-node-max-bytes", 4096, bound::SIZE, "Size of a stream node; 0 for no limit.").ignored("stream nodes are counted by their entries"),
+    number("stream-node-max-entries", 100, bound::LONG, "Entries of a stream node, which are what trimming with ~ removes at once; 0 for 100."),
 ];
