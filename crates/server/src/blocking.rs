@@ -19,11 +19,13 @@
 use crate::args::Args;
 use crate::command::Entry;
 use crate::connection::{Connection, Parked, State as Doing};
+use crate::dispatch;
 use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
 use crate::mail::Message;
 use crate::reply::Reply;
 use crate::serve::TRIES_BEFORE_GATE;
 use crate::session::{Peer, ReplyMode, Session};
+use crate::slowlog::{self, Kind};
 use crate::worker::{Local, State};
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
@@ -62,6 +64,8 @@ pub struct Waiter {
     worker: usize,
     conn: ConnId,
     command: Parked,
+    /// What it took to look and to begin to wait.
+    took_ns: u64,
     client: Client,
 }
 
@@ -69,6 +73,7 @@ pub struct Waiter {
 struct Client {
     id: u64,
     peer: Peer,
+    name: Option<Box<str>>,
     db: usize,
     resp3: bool,
     touches: bool,
@@ -90,9 +95,10 @@ impl Listed for Waiter {
 }
 
 impl Waiter {
-    fn new(exec: &Exec<'_>, args: &Args<'_>, wait: Wait) -> Waiter {
+    fn new(exec: &mut Exec<'_>, args: &Args<'_>, wait: Wait) -> Waiter {
         // Drawn under the locks of the keys: in each key's list numbers rise.
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let took_ns = exec.local.lap_ns();
         let session = &exec.session;
         Waiter {
             claim: Claim::default(),
@@ -103,9 +109,11 @@ impl Waiter {
             worker: exec.local.id,
             conn: exec.local.conn,
             command: Parked::whole(args),
+            took_ns,
             client: Client {
                 id: session.id,
                 peer: session.peer.clone(),
+                name: session.name.clone(),
                 db: session.db,
                 resp3: session.resp3,
                 touches: session.touches,
@@ -118,13 +126,14 @@ impl Waiter {
         let Client { id, db, resp3, touches, .. } = self.client;
         let mut session = Session::new(id, self.client.peer.clone(), true, now_ms);
         (session.db, session.resp3, session.touches) = (db, resp3, touches);
+        session.name.clone_from(&self.client.name);
         session
     }
 }
 
 /// A timeout in seconds, with fractions, as a moment; 0 is never.
 pub fn until_ms(exec: &Exec<'_>, args: &Args<'_>, i: usize) -> Result<Option<i64>, ReplyError> {
-    let seconds = crate::args::parse_float(args.at(i)).ok_or(BAD_TIMEOUT)?;
+    let seconds = crate::double::parse(args.at(i)).ok_or(BAD_TIMEOUT)?;
     deadline(seconds * 1000.0, exec.now_ms())
 }
 
@@ -284,6 +293,8 @@ impl State {
     /// Serves the waiters of the keys that this worker made ready. False if a lock was taken, or there is much to do: then no other
     /// command may run here before this was called again.
     pub fn serve_ready<'k>(&mut self, batch: &mut Batch<'k>) -> bool {
+        // The command that made the keys may have taken long: what it gave a deadline may be over.
+        self.local.advance_clock();
         for _ in 0..SERVED_AT_ONCE {
             let Some((db, key)) = self.local.ready_keys.pop_front() else {
                 self.serve_tries = 0;
@@ -385,7 +396,7 @@ impl State {
             depends_on: 0,
             hint: None,
         };
-        let entry: Option<&'static Entry> = crate::dispatch::lookup(self.shared.commands, &args, None);
+        let entry: Option<&'static Entry> = dispatch::lookup(self.shared.commands, &args, None);
         let entry = entry.expect("it was found when it began to wait");
         let mut outcome = (entry.command.run)(&mut exec, &args);
         while let Err(Stop::Continue(mut long)) = outcome {
@@ -398,18 +409,37 @@ impl State {
         let lsn = exec.depends_on;
         self.local.serving = false;
         self.local.conn = conn;
-        self.local.lap_ns();
+        let took_ns = self.local.lap_ns();
         match outcome {
-            Ok(()) => Ok(Some((output, lsn))),
+            Ok(()) => {
+                self.waited(waiter, took_ns, false);
+                Ok(Some((output, lsn)))
+            }
             Err(Stop::Wait) => Ok(None),
             Err(Stop::Error(text)) => {
                 self.local.stats.errors.add(1);
-                self.shared.count_error(crate::dispatch::error_prefix(&text));
+                self.shared.count_error(dispatch::error_prefix(&text));
+                self.waited(waiter, took_ns, true);
                 Reply::new(&mut output, waiter.client.resp3).put().error(text.as_bytes());
                 Ok(Some((output, lsn)))
             }
             Err(Stop::Park | Stop::Paused) => Err(()),
             Err(Stop::Continue(_)) => unreachable!("its slices were run"),
+        }
+    }
+
+    /// A command's wait is over: it is counted, by the worker that ended it.
+    fn waited(&self, waiter: &Waiter, took_ns: u64, failed: bool) {
+        let args = waiter.command.args();
+        let entry = dispatch::lookup(self.shared.commands, &args, None).expect("it was found when it began to wait");
+        let (local, nanos) = (&self.local, waiter.took_ns.saturating_add(took_ns));
+        local.stats.commands.add(1);
+        local.stats.command(entry.id).ran(nanos, local.tracks_latency);
+        local.stats.command(entry.id).failed.add(u64::from(failed));
+        let took_us = i64::try_from(nanos / 1000).unwrap_or(i64::MAX);
+        if local.slower_than_us >= 0 && took_us >= local.slower_than_us {
+            let session = waiter.session(local.now_ms);
+            slowlog::enter(&self.shared, local, &session, Kind::Slow, entry.command, &args, nanos / 1000);
         }
     }
 
@@ -445,6 +475,7 @@ impl State {
                 // It is being served at this moment: the reply comes, or this was too early by as much.
                 return;
             }
+            self.waited(&waiter, 0, false);
             self.resume(id, number, |c, silent| {
                 if !silent {
                     null(&mut Reply::new(&mut c.output, c.session.resp3), waiter.null_array);
@@ -462,6 +493,11 @@ impl State {
         if !waiter.claim.cancel() {
             return false;
         }
+        if with_error {
+            self.local.stats.errors.add(1);
+            self.shared.count_error("UNBLOCKED");
+        }
+        self.waited(&waiter, 0, with_error);
         self.resume(id, waiter.number, |c, silent| {
             let mut reply = Reply::new(&mut c.output, c.session.resp3);
             match with_error {

@@ -5,6 +5,7 @@ use crate::command::{Entry, flag, gate};
 use crate::events::Sample;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::slowlog::{self, Kind};
+use crate::worker::STALE_US;
 use crate::{evict, monitor, tx};
 use std::borrow::Cow;
 
@@ -110,19 +111,31 @@ fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usiz
 fn large(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, replied: usize) {
     let requested = args.encoded_bytes();
     if requested >= exec.local.large_request {
-        slowlog::enter(exec, Kind::LargeRequest, entry.command, args, requested as u64);
+        slowlog::enter(
+            exec.shared,
+            exec.local,
+            exec.session,
+            Kind::LargeRequest,
+            entry.command,
+            args,
+            requested as u64,
+        );
     }
     if replied >= exec.local.large_reply {
-        slowlog::enter(exec, Kind::LargeReply, entry.command, args, replied as u64);
+        slowlog::enter(exec.shared, exec.local, exec.session, Kind::LargeReply, entry.command, args, replied as u64);
     }
 }
 
-/// A command took longer than the threshold of the slow log, of the latency monitor, or of both.
+/// A command took longer than the threshold of the slow log, of the latency monitor, or of both; or so long that the pass's
+/// time is no longer the time.
 #[cold]
 fn notable(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, micros: u64) {
     let took_us = i64::try_from(micros).unwrap_or(i64::MAX);
     if exec.local.slower_than_us >= 0 && took_us >= exec.local.slower_than_us {
-        slowlog::enter(exec, Kind::Slow, entry.command, args, micros);
+        slowlog::enter(exec.shared, exec.local, exec.session, Kind::Slow, entry.command, args, micros);
+    }
+    if took_us >= STALE_US && !exec.in_transaction() {
+        exec.local.advance_clock();
     }
     if took_us >= exec.local.delayed_us {
         let event = if entry.command.flags & flag::FAST == 0 { "command" } else { "fast-command" };
@@ -141,6 +154,11 @@ fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: 
         Stop::Error(_) => {
             ran(exec, entry, args, before);
             exec.local.stats.command(entry.id).failed.add(1);
+        }
+        // Counted when its wait is over.
+        Stop::Wait if exec.local.blocking.is_some() => {
+            exec.local.lap_ns();
+            exec.session.commands += 1;
         }
         Stop::Wait | Stop::Continue(_) => ran(exec, entry, args, before),
     }

@@ -397,6 +397,12 @@ impl<'a> Exec<'a> {
         table.find_live(hash, name, now_ms, |removed| expired(local, state, depends_on, shared, db, hash, removed))
     }
 
+    /// Removes a key of a locked shard if it has expired.
+    pub fn expire_in(&mut self, shard: &mut Shard<'_>, db: usize, name: &[u8]) {
+        let hash = self.shared.keyspace.hash(name);
+        self.peek(Key { shard, hash, key: name, db, written: None });
+    }
+
     /// The live value of a key, to edit in place.
     #[inline]
     pub fn write<'m>(&mut self, key: Key<'m, '_>) -> Option<EntryMut<'m>> {

@@ -4,7 +4,9 @@
 use crate::args::Args;
 use crate::command::{Command, flag};
 use crate::config::Config;
-use crate::exec::Exec;
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::worker::Local;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
@@ -88,20 +90,28 @@ impl Slowlog {
 
 /// Enters a command that is over a threshold, with the microseconds or bytes that are.
 #[cold]
-pub fn enter(exec: &mut Exec<'_>, kind: Kind, command: &Command, args: &Args<'_>, amount: u64) {
+pub fn enter(
+    shared: &Shared,
+    local: &Local,
+    session: &Session,
+    kind: Kind,
+    command: &Command,
+    args: &Args<'_>,
+    amount: u64,
+) {
     if command.flags & flag::SKIP_SLOWLOG != 0 {
         return;
     }
-    let config = &exec.local.config;
+    let config = &local.config;
     let max_len = match kind {
         Kind::Slow => config.slowlog_max_len(),
         Kind::LargeRequest => config.commandlog_large_request_max_len(),
         Kind::LargeReply => config.commandlog_large_reply_max_len(),
     };
-    let client = (exec.session.address(), exec.session.name.as_deref().unwrap_or("").to_string());
-    let at_s = exec.now_ms() / 1000;
+    let client = (session.address(), session.name.as_deref().unwrap_or("").to_string());
+    let at_s = local.now_ms / 1000;
     let slow = SlowCommand { id: 0, at_s, amount, args: kept(args), client };
-    exec.shared.command_logs.of(kind).push(slow, max_len);
+    shared.command_logs.of(kind).push(slow, max_len);
 }
 
 fn kept(args: &Args<'_>) -> Vec<Vec<u8>> {

@@ -32,6 +32,8 @@ use std::time::Duration;
 
 /// Unread replies that the smallest output limit allows, in bytes: Redis does not count a client's first 16 KiB.
 const OUTPUT_UNLIMITED: usize = 16 * 1024;
+/// After a command that took so many µs the pass's time is no longer taken for the time: deadlines are in ms.
+pub const STALE_US: i64 = 1000;
 
 /// A worker and its engine.
 pub struct Worker<E> {
@@ -116,7 +118,7 @@ pub struct Local {
     pub slower_than_us: i64,
     /// Threshold of the latency monitor, in µs.
     pub delayed_us: i64,
-    /// The lower of the two: from here on a command is looked at more closely.
+    /// The lowest of the two and [`STALE_US`]: from here on a command is looked at more closely.
     pub notable_us: i64,
     /// Unread replies, in bytes, beyond which a client is closed at once.
     pub output_limit: usize,
@@ -550,6 +552,11 @@ impl Local {
         nanos
     }
 
+    /// Moves the time on within a pass.
+    pub fn advance_clock(&mut self) {
+        self.now_ms = self.now_ms.max(crate::now_ms());
+    }
+
     /// A raw reading of the timer, for `raw_ns_since`.
     #[inline]
     pub fn now_raw(&self) -> u64 {
@@ -590,7 +597,7 @@ impl Local {
             threshold_ms => threshold_ms.saturating_mul(1000),
         };
         let slow_us = if self.slower_than_us < 0 { i64::MAX } else { self.slower_than_us };
-        self.notable_us = slow_us.min(self.delayed_us);
+        self.notable_us = slow_us.min(self.delayed_us).min(STALE_US);
         self.output_limit = match config.client_output_buffer_limit(ClientClass::Normal).hard {
             0 => usize::MAX,
             hard => usize::try_from(hard).unwrap_or(usize::MAX).max(OUTPUT_UNLIMITED),

@@ -2,7 +2,7 @@
 //!
 //! A cursor is the shard's number above the position in its table. A table's positions are hash prefixes: whatever
 //! splits and merges happen between two calls, a key that is there throughout is visited once, and in SCAN a cursor is
-//! good for ever. A slice takes about [`SLICE_US`] and holds one shard's lock at a time; a lock that another worker
+//! good for ever. SCAN removes what it finds expired, KEYS does not. A slice takes about [`SLICE_US`] and holds one shard's lock at a time; a lock that another worker
 //! holds ends the slice, not the walk. KEYS gathers its reply outside of the connection, since the count comes first.
 //!
 //! Dropped: one snapshot of all shards (KEYS over millions of keys would hold every lock for a second). A key that is
@@ -11,12 +11,12 @@
 use crate::args::Args;
 use crate::commands::generic::keys::type_name;
 use crate::config::ClientClass;
-use crate::dispatch::SYNTAX;
+use crate::dispatch::{SYNTAX, echoed};
 use crate::exec::{Continuation, Exec, Outcome, ReplyError, SLICE_US, Stop};
 use crate::glob;
 use crate::scan;
 use gimmal_resp::encode_bulk;
-use gimmal_store::{Entry, POSITION_BITS};
+use gimmal_store::{Entry, POSITION_BITS, Shard};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ const STEP: usize = 64;
 const CHUNK: usize = 256 * 1024;
 /// Entries that SCAN visits unless told otherwise.
 const COUNT: usize = 10;
+/// What TYPE can say, and values of modules, which there are none of.
+const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "stream", "module"];
 
 pub(super) fn keys(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let pattern = args.at(1);
@@ -50,7 +52,7 @@ fn named_key(exec: &mut Exec<'_>, name: &[u8]) -> Outcome {
 pub(super) fn scan(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let cursor = Cursor::of(scan::cursor(args.at(1))?);
     let (filter, count) = scan_options(args)?;
-    let walk = Walk::new(exec, cursor, filter);
+    let walk = Walk { expires: true, ..Walk::new(exec, cursor, filter) };
     go_on(exec, Scan { walk, count })
 }
 
@@ -65,7 +67,11 @@ fn scan_options(args: &Args<'_>) -> Result<(Filter, usize), ReplyError> {
         } else if args.is(i, "match") {
             filter.pattern = Filter::new(args.at(i + 1)).pattern;
         } else if args.is(i, "type") {
-            filter.type_name = Some(args.at(i + 1).to_ascii_lowercase());
+            let name = str::from_utf8(args.at(i + 1)).unwrap_or_default().to_ascii_lowercase();
+            if !TYPES.contains(&name.as_str()) {
+                return Err(format!("ERR unknown type name '{}'", echoed(args.at(i + 1))).into());
+            }
+            filter.type_name = Some(name);
         } else {
             return Err(SYNTAX);
         }
@@ -87,7 +93,7 @@ struct Filter {
     /// `None`: all.
     pattern: Option<Vec<u8>>,
     /// In lower case.
-    type_name: Option<Vec<u8>>,
+    type_name: Option<String>,
 }
 
 impl Filter {
@@ -97,7 +103,7 @@ impl Filter {
 
     fn fits(&self, entry: &Entry<'_>) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, entry.key()))
-            && self.type_name.as_ref().is_none_or(|name| type_name(entry).as_bytes() == name)
+            && self.type_name.as_ref().is_none_or(|name| type_name(entry) == name)
     }
 }
 
@@ -129,6 +135,8 @@ struct Walk {
     shards: u32,
     /// Entries seen.
     visited: usize,
+    /// Whether expired keys that were looked for are removed.
+    expires: bool,
     /// Keys found.
     found: usize,
     chunks: Vec<Arc<Vec<u8>>>,
@@ -154,7 +162,7 @@ impl Walk {
         let shards = u32::try_from(exec.shared.keyspace.shards()).expect("at most 16384 shards");
         let db = exec.session.db;
         let (chunks, open) = (Vec::new(), Vec::new());
-        Walk { db, filter, cursor, shards, visited: 0, found: 0, chunks, open, bytes: 0 }
+        Walk { db, filter, cursor, shards, visited: 0, expires: false, found: 0, chunks, open, bytes: 0 }
     }
 
     /// Walks on for a slice, or until `enough` entries were visited.
@@ -166,21 +174,11 @@ impl Walk {
                 Err(Stop::Park) => return Ok(Slice::Locked),
                 Err(other) => return Err(other),
             };
-            let now_ms = exec.now_ms();
-            let table = shard.table(self.db);
             loop {
                 if self.visited >= enough {
                     return Ok(Slice::Enough);
                 }
-                let step = STEP.min(enough - self.visited);
-                let Walk { filter, found, open, visited, .. } = self;
-                self.cursor.position = table.scan(self.cursor.position, step, &mut |entry| {
-                    *visited += 1;
-                    if entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) && filter.fits(&entry) {
-                        *found += 1;
-                        encode_bulk(open, entry.key());
-                    }
-                });
+                self.step(exec, &mut shard, STEP.min(enough - self.visited));
                 if self.open.len() >= CHUNK {
                     self.close_chunk();
                 }
@@ -198,6 +196,28 @@ impl Walk {
         }
         self.cursor = Cursor::START;
         Ok(Slice::End)
+    }
+
+    /// Visits about so many entries of the cursor's shard.
+    fn step(&mut self, exec: &mut Exec<'_>, shard: &mut Shard<'_>, entries: usize) {
+        let now_ms = exec.now_ms();
+        let mut expired = Vec::new();
+        let Walk { db, filter, expires, found, open, visited, .. } = self;
+        self.cursor.position = shard.table(*db).scan(self.cursor.position, entries, &mut |entry| {
+            *visited += 1;
+            if !filter.fits(&entry) {
+                return;
+            }
+            if entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) {
+                *found += 1;
+                encode_bulk(open, entry.key());
+            } else if *expires {
+                expired.push(Box::<[u8]>::from(entry.key()));
+            }
+        });
+        for name in expired {
+            exec.expire_in(shard, *db, &name);
+        }
     }
 
     fn close_chunk(&mut self) {

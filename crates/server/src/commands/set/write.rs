@@ -126,17 +126,21 @@ pub(super) fn smove(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         exec.reply.put().integer(0);
         return Ok(());
     };
-    peek(exec, keys.key(1))?;
+    let there_already = peek(exec, keys.key(1))?.is_some_and(|set| set.contains(member));
     exec.reply.put().integer(i64::from(there));
     if source == destination || !there {
         return Ok(());
     }
     let taken = exec.edit(keys.key(0), |set: &mut Set| set.remove(member))?;
-    let added = exec.edit_or_create(keys.key(1), |set: &mut Set| {
-        set.expect(member, 1, limits);
-        set.add(member, limits)
-    })?;
-    let changes = if added.result { 2 } else { 1 };
+    // What has the member already is not changed: who watches it need not know.
+    let added = match there_already {
+        true => None,
+        false => Some(exec.edit_or_create(keys.key(1), |set: &mut Set| {
+            set.expect(member, 1, limits);
+            set.add(member, limits)
+        })?),
+    };
+    let changes = if added.is_some() { 2 } else { 1 };
     exec.effect_many(&mut keys, changes, |record, db| {
         record.command(db, &[&b"SMOVE"[..], source, destination, member]);
     });
@@ -144,10 +148,10 @@ pub(super) fn smove(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     if taken.is_some_and(|taken| taken.emptied) {
         exec.notify(notify::GENERIC, "del", source);
     }
-    if added.created {
-        exec.notify(notify::NEW, "new", destination);
-    }
-    if added.result {
+    if let Some(added) = added {
+        if added.created {
+            exec.notify(notify::NEW, "new", destination);
+        }
         exec.notify(notify::SET, "sadd", destination);
     }
     Ok(())
