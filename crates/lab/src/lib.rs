@@ -10,6 +10,7 @@
 //! | `probe` | open-loop latency, counted from the intended send time |
 //! | `fairness` | what one client feels beside another that does its worst |
 //! | `memory` | bytes per key and per idle connection |
+//! | `differential` | random commands to a real Redis and to a server, every reply compared |
 //! | `wire` | scripts of commands and the exact replies that must come back |
 //! | `process`, `host`, `stats` | starting servers, describing the machine, medians and intervals |
 //! | `reply`, `template`, `words` | RESP replies, commands with placeholders, quoted words |
@@ -17,6 +18,7 @@
 #![deny(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "the lab's results go to standard output")]
 
+pub mod differential;
 pub mod fairness;
 pub mod host;
 pub mod limit;

@@ -11,7 +11,7 @@ mod runner;
 mod script;
 mod tcp;
 
-pub use pattern::{Pattern, Variables, describe};
+pub use pattern::{Pattern, Variables, describe, glob_matches};
 pub use runner::{Blank, Failure, Network, Received, Transport, missing_command, reset, run_case};
 pub use script::{Action, Audience, Case, Script, Step};
 pub use tcp::TcpNetwork;

@@ -186,7 +186,7 @@ pub fn expand(text: &[u8], variables: &Variables) -> Vec<u8> {
 }
 
 /// `*` and `?` as wildcards. On a mismatch the last `*` takes one byte more: no recursion, no exponential case.
-fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
+pub fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
     let (mut g, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {

@@ -86,11 +86,15 @@ pub(super) fn getdel(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 enum Change {
     Nothing,
     Persist,
-    ExpireAt { ms: i64 },
+    /// At the time in argument `at`. It is read once the key turned out to be a string: before that nobody asks for it.
+    Expire {
+        unit: ExpireUnit,
+        at: usize,
+    },
 }
 
 impl Change {
-    fn parse(args: &Args<'_>, now_ms: i64) -> Result<Change, ReplyError> {
+    fn parse(args: &Args<'_>) -> Result<Change, ReplyError> {
         let (mut persist, mut ttl) = (false, None);
         let mut i = 2;
         while i < args.len() {
@@ -104,34 +108,46 @@ impl Change {
             }
             i += 1;
         }
-        match ttl {
-            Some((unit, i)) => Ok(Change::ExpireAt { ms: deadline(args.int(i)?, unit, now_ms, "getex")? }),
-            None => Ok(if persist { Change::Persist } else { Change::Nothing }),
+        Ok(match ttl {
+            Some((unit, at)) => Change::Expire { unit, at },
+            None if persist => Change::Persist,
+            None => Change::Nothing,
+        })
+    }
+
+    /// The deadline that it sets, in ms.
+    fn expire_at_ms(self, args: &Args<'_>, now_ms: i64) -> Result<Option<i64>, ReplyError> {
+        match self {
+            Change::Expire { unit, at } => deadline(args.int(at)?, unit, now_ms, "getex").map(Some),
+            Change::Nothing | Change::Persist => Ok(None),
         }
     }
 }
 
 pub(super) fn getex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let change = Change::parse(args, exec.now_ms())?;
+    let change = Change::parse(args)?;
+    let now_ms = exec.now_ms();
     let mut locked = exec.lock(args.at(1))?;
     let Some(entry) = exec.read(locked.key()) else {
         exec.reply.put().null();
         return Ok(());
     };
-    exec.reply.string(string_of(&entry)?);
-    match (change, entry.expire_at_ms()) {
-        (Change::Nothing, _) | (Change::Persist, None) => {}
-        (Change::Persist, Some(_)) => {
+    let value = string_of(&entry)?;
+    let expire_at_ms = change.expire_at_ms(args, now_ms)?;
+    exec.reply.string(value);
+    match expire_at_ms {
+        None if change == Change::Persist && entry.expire_at_ms().is_some() => {
             exec.write(locked.key()).expect("it was just read").set_expire(None);
             exec.effect(locked.key(), &[b"PERSIST", args.at(1)]);
             exec.notify(notify::GENERIC, "persist", args.at(1));
         }
-        (Change::ExpireAt { ms }, _) if ms <= exec.now_ms() => {
+        None => {}
+        Some(ms) if ms <= exec.now_ms() => {
             let _removed = exec.remove(locked.key());
             exec.effect(locked.key(), &[b"DEL", args.at(1)]);
             exec.notify(notify::GENERIC, "del", args.at(1));
         }
-        (Change::ExpireAt { ms }, _) => {
+        Some(ms) => {
             exec.write(locked.key()).expect("it was just read").set_expire(Some(ms));
             exec.effect(locked.key(), &[b"PEXPIREAT", args.at(1), itoa::Buffer::new().format(ms).as_bytes()]);
             exec.notify(notify::GENERIC, "expire", args.at(1));
