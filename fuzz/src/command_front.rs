@@ -57,6 +57,20 @@ pub fn run(input: &[u8]) {
     }
 }
 
+/// What a server without password or faults answers to these commands.
+///
+/// # Panics
+/// If it hangs, or the replies are not one for each command.
+pub fn answer(bytes: Vec<u8>, commands: usize, how: u8) -> Vec<u8> {
+    let script = Script { bytes, commands, is_countable: true, may_wait: false };
+    let mut front = Front::new(OPEN.clone(), Faults::none(), 0);
+    let Some(replies) = front.converse(&script, how) else {
+        panic!("the connection hangs: {}", script.bytes.escape_ascii())
+    };
+    assert_eq!(count_replies(&replies, &script), commands, "replies to {}", script.bytes.escape_ascii());
+    replies
+}
+
 fn count_replies(bytes: &[u8], script: &Script) -> usize {
     let mut reader = ReplyReader::default();
     reader.feed(bytes);

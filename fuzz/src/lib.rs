@@ -10,4 +10,5 @@ pub mod pieces;
 pub mod rdb_value;
 pub mod resp_reply;
 pub mod resp_request;
+pub mod restore;
 pub mod script;

@@ -29,6 +29,11 @@ fn rdb_value() {
     replay("rdb_value", gimmal_fuzz::rdb_value::run);
 }
 
+#[test]
+fn restore() {
+    replay("restore", gimmal_fuzz::restore::run);
+}
+
 fn replay(target: &str, run: fn(&[u8])) {
     let mut kept = Vec::new();
     for dir in ["regressions", "corpus"] {
