@@ -16,7 +16,7 @@ mod list;
 mod pieces;
 mod stream;
 
-pub use pieces::{ListNodes, Pieces};
+pub use pieces::{ListNodes, Pieces, StreamNodes};
 
 /// Writes one value: the byte of its type, the key if it is in a file, and the value.
 ///

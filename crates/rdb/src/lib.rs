@@ -39,7 +39,7 @@ mod ziplist;
 pub use crc64::crc64;
 pub use decode::{Decoder, PART};
 pub use dump::{Payload, dump, verify};
-pub use encode::{Encoder, ListNodes, Pieces, Scratch};
+pub use encode::{Encoder, ListNodes, Pieces, Scratch, StreamNodes};
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Collect, Object, Pairs, Stream};
 pub use options::{Options, Version};

@@ -3,10 +3,12 @@
 //! The plain forms only: a number of elements, then each. A small value, which may have a packed form, is one call's work.
 
 use super::list::{Nodes, Place};
-use super::{Encoder, Scratch, same, write_length};
+use super::{Encoder, Scratch, same, stream, write_length};
 use crate::crc64::crc64;
 use crate::decode::PLAIN;
+use crate::object::Pairs;
 use crate::options::{Options, Version};
+use crate::stream::{Group, StreamId, StreamMeta};
 use crate::tag;
 use std::io;
 
@@ -22,6 +24,35 @@ pub struct Pieces {
     len: u64,
     written: u64,
     nodes: Nodes,
+    stream: StreamNode,
+}
+
+/// The node of a stream that was begun.
+#[derive(Debug)]
+struct StreamNode {
+    nodes: stream::Nodes,
+    entries: Vec<(StreamId, Pairs)>,
+}
+
+/// Counts the nodes that a stream will have, which are announced before the first.
+#[derive(Debug)]
+pub struct StreamNodes {
+    nodes: stream::Nodes,
+    count: u64,
+    entries: u64,
+}
+
+impl StreamNodes {
+    /// Of a stream without entries.
+    pub fn new(options: &Options) -> StreamNodes {
+        StreamNodes { nodes: stream::Nodes::new(options), count: 0, entries: 0 }
+    }
+
+    /// Counts the next entry, of these fields and values.
+    pub fn add<'f>(&mut self, pairs: impl Iterator<Item = (&'f [u8], &'f [u8])>) {
+        self.count += u64::from(self.nodes.begins_with(stream::size(pairs)));
+        self.entries += 1;
+    }
 }
 
 /// Counts the nodes that a list will have, which are announced before the first.
@@ -56,6 +87,7 @@ impl Pieces {
             len,
             written: 0,
             nodes: Nodes::new(options.list_max_listpack_size),
+            stream: StreamNode { nodes: stream::Nodes::new(options), entries: Vec::new() },
         }
     }
 
@@ -95,6 +127,14 @@ impl Pieces {
     /// A list of the items that were counted; then each [`item`](Pieces::item).
     pub fn list(options: &Options, counted: &ListNodes) -> io::Result<Pieces> {
         let mut pieces = Pieces::new(options, tag::LIST_QUICKLIST_2, counted.items);
+        write_length(&mut pieces.out, counted.count)?;
+        Ok(pieces)
+    }
+
+    /// A stream of the entries that were counted; then each [`entry`](Pieces::entry), [`stream_meta`](Pieces::stream_meta)
+    /// and each [`group`](Pieces::group).
+    pub fn stream(options: &Options, counted: &StreamNodes) -> io::Result<Pieces> {
+        let mut pieces = Pieces::new(options, stream::tag_of(options), counted.entries);
         write_length(&mut pieces.out, counted.count)?;
         Ok(pieces)
     }
@@ -144,6 +184,37 @@ impl Pieces {
             }
         }
         self.scratch.listpack.push(item);
+        Ok(())
+    }
+
+    /// The next entry of a stream.
+    pub fn entry(&mut self, id: StreamId, pairs: Pairs) -> io::Result<()> {
+        self.written += 1;
+        let size = stream::size(pairs.iter().map(|(field, value)| (field, value)));
+        if self.stream.nodes.begins_with(size) {
+            self.stream_node()?;
+        }
+        self.stream.entries.push((id, pairs));
+        Ok(())
+    }
+
+    /// What a stream knows beside its entries, and how many groups it has; after the last entry.
+    pub fn stream_meta(&mut self, meta: &StreamMeta, groups: u64) -> io::Result<()> {
+        self.stream_node()?;
+        self.encoder(true).stream_meta(meta, groups)
+    }
+
+    /// The next group of a stream.
+    pub fn group(&mut self, group: &Group) -> io::Result<()> {
+        self.encoder(true).group(group)
+    }
+
+    fn stream_node(&mut self) -> io::Result<()> {
+        let mut entries = std::mem::take(&mut self.stream.entries);
+        self.encoder(true).stream_node(&entries)?;
+        self.scratch.listpack.clear();
+        entries.clear();
+        self.stream.entries = entries;
         Ok(())
     }
 
@@ -251,6 +322,34 @@ mod tests {
         let mut payload = Vec::new();
         list.take(|part| payload.extend_from_slice(part));
         let whole = crate::dump(&options, |to| to.list(elements.len(), &elements)).expect("a vector takes everything");
+        assert!(payload == whole);
+    }
+
+    #[test]
+    fn a_stream_is_as_the_encoder_writes_it() {
+        let options = Options::default();
+        let id = |ms| StreamId { ms, seq: ms % 3 };
+        let pairs = |ms: u64| vec![(b"f".to_vec(), ms.to_string().into_bytes()), (vec![b'x'; 40], vec![b'v'; 60])];
+        let entries: Vec<(StreamId, Pairs)> = (1..2000).map(|ms| (id(ms), pairs(ms % 7))).collect();
+        let meta = StreamMeta { length: 1999, last_id: id(5000), first_id: id(1), ..StreamMeta::default() };
+        let groups =
+            [Group { name: b"g".to_vec(), ..Group::default() }, Group { name: b"h".to_vec(), ..Group::default() }];
+        let whole = |to: Encoder<'_, Vec<u8>>| to.stream(&meta, entries.iter().cloned(), &groups);
+        let whole = crate::dump(&options, whole).expect("a vector takes everything");
+        let mut counted = StreamNodes::new(&options);
+        for (_, pairs) in &entries {
+            counted.add(pairs.iter().map(|(field, value)| (field.as_slice(), value.as_slice())));
+        }
+        let mut stream = Pieces::stream(&options, &counted).expect("a vector takes everything");
+        let mut payload = Vec::new();
+        for (id, pairs) in entries {
+            stream.entry(id, pairs).expect("a vector takes everything");
+            stream.take(|part| payload.extend_from_slice(part));
+        }
+        stream.stream_meta(&meta, 2).expect("a vector takes everything");
+        groups.iter().for_each(|group| stream.group(group).expect("a vector takes everything"));
+        stream.finish().expect("as many as were counted");
+        stream.take(|part| payload.extend_from_slice(part));
         assert!(payload == whole);
     }
 

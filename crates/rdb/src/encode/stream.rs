@@ -2,7 +2,7 @@
 
 use super::{Encoder, write_length};
 use crate::listpack::size_bound;
-use crate::options::Version;
+use crate::options::{Options, Version};
 use crate::stream::{Group, SAME_FIELDS, StreamId, StreamMeta};
 use crate::tag;
 use std::borrow::Borrow;
@@ -24,15 +24,14 @@ impl<W: Write> Encoder<'_, W> {
         V: AsRef<[u8]>,
         G: Borrow<Group>,
     {
-        let has_active_time = self.options.version >= Version::V11;
-        self.tag(if has_active_time { tag::STREAM_LISTPACKS_3 } else { tag::STREAM_LISTPACKS_2 })?;
-        let mut nodes = Nodes::new(self.options.stream_node_max_bytes, self.options.stream_node_max_entries);
+        self.tag(tag_of(self.options))?;
+        let mut nodes = Nodes::new(self.options);
         let mut count = 0;
         for (_, pairs) in entries.clone() {
             count += u64::from(nodes.begins_with(size(pairs)));
         }
         write_length(self.out, count)?;
-        let mut nodes = Nodes::new(self.options.stream_node_max_bytes, self.options.stream_node_max_entries);
+        let mut nodes = Nodes::new(self.options);
         let mut node: Vec<(StreamId, Vec<(F, V)>)> = Vec::new();
         let mut written = 0;
         for (id, pairs) in entries {
@@ -46,17 +45,25 @@ impl<W: Write> Encoder<'_, W> {
         }
         self.stream_node(&node)?;
         super::same(meta.length, written)?;
+        let groups = groups.into_iter();
+        self.stream_meta(meta, groups.len() as u64)?;
+        groups.into_iter().try_for_each(|group| self.group(group.borrow()))
+    }
+
+    /// What follows the nodes, up to the first group.
+    pub(super) fn stream_meta(&mut self, meta: &StreamMeta, groups: u64) -> io::Result<()> {
         write_length(self.out, meta.length)?;
         for id in [meta.last_id, meta.first_id, meta.max_deleted_id] {
             self.id(id)?;
         }
         write_length(self.out, meta.entries_added)?;
-        let groups = groups.into_iter();
-        write_length(self.out, groups.len() as u64)?;
-        groups.into_iter().try_for_each(|group| self.group(group.borrow(), has_active_time))
+        write_length(self.out, groups)
     }
 
-    fn stream_node<F: AsRef<[u8]>, V: AsRef<[u8]>>(&mut self, node: &[(StreamId, Vec<(F, V)>)]) -> io::Result<()> {
+    pub(super) fn stream_node<F: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        node: &[(StreamId, Vec<(F, V)>)],
+    ) -> io::Result<()> {
         let Some((first_id, master)) = node.first() else { return Ok(()) };
         let listpack = &mut self.scratch.listpack;
         listpack.clear();
@@ -96,7 +103,8 @@ impl<W: Write> Encoder<'_, W> {
         write_length(self.out, id.seq)
     }
 
-    fn group(&mut self, group: &Group, has_active_time: bool) -> io::Result<()> {
+    pub(super) fn group(&mut self, group: &Group) -> io::Result<()> {
+        let has_active_time = has_active_time(self.options);
         self.text(&group.name)?;
         self.id(group.last_id)?;
         write_length(self.out, group.entries_read.unwrap_or(u64::MAX))?;
@@ -128,15 +136,25 @@ impl<W: Write> Encoder<'_, W> {
     }
 }
 
+/// The type under which a stream is written.
+pub(super) fn tag_of(options: &Options) -> u8 {
+    if has_active_time(options) { tag::STREAM_LISTPACKS_3 } else { tag::STREAM_LISTPACKS_2 }
+}
+
+fn has_active_time(options: &Options) -> bool {
+    options.version >= Version::V11
+}
+
 /// An upper bound of an entry's size in a node.
-fn size<F: AsRef<[u8]>, V: AsRef<[u8]>>(pairs: impl IntoIterator<Item = (F, V)>) -> usize {
+pub(super) fn size<F: AsRef<[u8]>, V: AsRef<[u8]>>(pairs: impl IntoIterator<Item = (F, V)>) -> usize {
     let sizes = pairs.into_iter().map(|(field, value)| [field.as_ref().len(), value.as_ref().len()].map(size_bound));
     // Flags, two differences and two numbers of elements; the fields twice, because the master entry has them too.
     sizes.fold(5 * 11, |sum, [field, value]| sum.saturating_add(field).saturating_add(field).saturating_add(value))
 }
 
 /// Cuts a stream into nodes; the same way each time.
-struct Nodes {
+#[derive(Debug)]
+pub(super) struct Nodes {
     max_bytes: usize,
     max_entries: usize,
     bytes: usize,
@@ -144,14 +162,15 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new(max_bytes: usize, max_entries: usize) -> Nodes {
+    pub(super) fn new(options: &Options) -> Nodes {
+        let (max_bytes, max_entries) = (options.stream_node_max_bytes, options.stream_node_max_entries);
         let bound = |max: usize, at_most: usize| if max == 0 { at_most } else { max.min(at_most) };
         // Without directives a node is bounded by what one listpack and its count are good for.
         Nodes { max_bytes: bound(max_bytes, 1 << 20), max_entries: bound(max_entries, 10_000), bytes: 0, entries: 0 }
     }
 
     /// Whether an entry of this size begins a node.
-    fn begins_with(&mut self, size: usize) -> bool {
+    pub(super) fn begins_with(&mut self, size: usize) -> bool {
         let begins =
             self.entries == 0 || self.entries >= self.max_entries || self.bytes.saturating_add(size) > self.max_bytes;
         if begins {
