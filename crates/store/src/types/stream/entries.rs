@@ -94,7 +94,7 @@ impl Entries {
 
     /// The entry with this id.
     pub fn find(&self, id: StreamId) -> Option<StreamEntry<'_>> {
-        let (tag, item) = self.tree.here(&self.place(id))?;
+        let (tag, item) = self.tree.cursor(&self.place(id)).item()?;
         (tag == id).then(|| self.read(tag, item))
     }
 
@@ -206,7 +206,7 @@ impl Entries {
 
     pub(super) fn remove(&mut self, id: StreamId) -> bool {
         let place = self.place(id);
-        let found = self.tree.here(&place).is_some_and(|(tag, _)| tag == id);
+        let found = self.tree.cursor(&place).item().is_some_and(|(tag, _)| tag == id);
         if found {
             self.tree.remove(&place);
             self.forget_names();

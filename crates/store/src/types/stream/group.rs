@@ -124,7 +124,7 @@ impl Group {
 
     /// The pending entry of this id.
     pub fn pending(&self, id: StreamId) -> Option<Pending> {
-        let (tag, item) = self.pending.here(&place(&self.pending, id))?;
+        let (tag, item) = self.pending.cursor(&place(&self.pending, id)).item()?;
         (tag == id).then(|| Pending::read(id, item))
     }
 
@@ -222,7 +222,8 @@ impl Group {
         let Some(&number) = self.by_name.get(consumer) else { return };
         let pending = Pending { id, consumer: number, delivered_ms, deliveries };
         let at = place(&self.pending, id);
-        let before = self.pending.here(&at).filter(|(tag, _)| *tag == id).map(|(_, item)| Pending::read(id, item));
+        let before =
+            self.pending.cursor(&at).item().filter(|(tag, _)| *tag == id).map(|(_, item)| Pending::read(id, item));
         match before {
             None => self.pending.insert(&at, id, &pending.item()),
             Some(_) => self.pending.replace(&at, id, &pending.item()),
