@@ -186,7 +186,7 @@ fn random_write(random: &mut Random) -> Vec<String> {
     let soon = |random: &mut Random| format!("soon{}", random.below(20));
     let later = |random: &mut Random| (600_000 + random.below(1000)).to_string();
     let (a, b, v) = (key(random), key(random), format!("v{}", random.below(100)));
-    let line = match random.below(73) {
+    let line = match random.below(83) {
         0 | 1 => format!("SET {a} {v}"),
         2 => format!("SET {a} {v} PX {} GET", later(random)),
         3 => format!("SET {a} {v} KEEPTTL XX"),
@@ -220,6 +220,7 @@ fn random_write(random: &mut Random) -> Vec<String> {
         39..50 => hash_write(random),
         50..61 => set_write(random),
         61..72 => stream_write(random),
+        72..82 => list_write(random),
         _ => match random.below(40) {
             0 => "FLUSHDB".to_owned(),
             1 => "SWAPDB 1 2".to_owned(),
@@ -254,6 +255,26 @@ fn hash_write(random: &mut Random) -> String {
         14 => format!("HSETEX {soon} PX {} FIELDS 2 {field} 1 f{other} 2", 1 + random.below(80)),
         15 => format!("HEXPIRE {key} 0 FIELDS 1 {field}"),
         _ => format!("RENAME {key} h{}", random.below(8)),
+    }
+}
+
+fn list_write(random: &mut Random) -> String {
+    let key = |random: &mut Random| format!("l{}", random.below(8));
+    let end = |random: &mut Random| ["LEFT", "RIGHT"][random.below(2)];
+    let (a, b, element) = (key(random), key(random), random.below(40));
+    match random.below(16) {
+        0..3 => format!("LPUSH {a} {element} e{} {}", random.below(9), "x".repeat(random.below(600))),
+        3..5 => format!("RPUSH {a} {element} {}", random.below(40)),
+        5 => format!("RPUSHX {a} {element}"),
+        6 => format!("LPOP {a}"),
+        7 => format!("RPOP {a} {}", 1 + random.below(4)),
+        8 => format!("LMPOP 2 {a} {b} {} COUNT {}", end(random), 1 + random.below(4)),
+        9 | 10 => format!("LMOVE {a} {b} {} {}", end(random), end(random)),
+        11 => format!("LINSERT {a} BEFORE {element} {}", random.below(40)),
+        12 => format!("LREM {a} {} {element}", random.below(3)),
+        13 => format!("LTRIM {a} {} -{}", random.below(3), 1 + random.below(3)),
+        14 => format!("SORT {a} ALPHA STORE {b}"),
+        _ => format!("SORT {a} BY k* ALPHA GET n* GET # LIMIT 0 5 STORE {b}"),
     }
 }
 

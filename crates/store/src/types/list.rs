@@ -454,6 +454,14 @@ impl List {
         }
     }
 
+    /// The list if it is a large one, of which freeing may take long.
+    pub fn into_large(self) -> Option<LargeTree> {
+        match self.repr {
+            Repr::Tree(tree) => Some(LargeTree::List(tree)),
+            Repr::Packed(_) => None,
+        }
+    }
+
     /// A list that was built is given the encoding that fits it.
     pub fn settle(&mut self, limit: NodeLimit) {
         let fits = limit.allows(self.listpack(), self.view().len());

@@ -5,6 +5,7 @@
 
 mod blocking;
 mod change;
+mod held;
 mod pop;
 mod push;
 mod read;

@@ -1,11 +1,13 @@
 //! LPOP, RPOP and LMPOP, and [`pop`], which is all that they and the blocking commands do.
 
+use super::held::{Held, write};
 use super::{End, end, list_of, name_at, node_limit};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, error};
 use crate::notify;
-use gimmal_store::types::{List, ListRef};
+use crate::streamed::WRITTEN_AT_ONCE;
+use gimmal_store::types::List;
 
 const NOT_POSITIVE: ReplyError = error("ERR value is out of range, must be positive");
 const NO_KEYS: ReplyError = error("ERR numkeys should be greater than 0");
@@ -95,7 +97,8 @@ pub(super) fn lmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 /// no such key.
 ///
 /// # Errors
-/// WRONGTYPE, and no change, if there is no list.
+/// WRONGTYPE, and no change, if there is no list. `Stop::Continue` if there are many elements: they were popped, and the rest of the
+/// answer comes in slices.
 pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, form: Popped) -> Result<bool, Stop> {
     let (limit, name) = (node_limit(exec), key.name());
     let Some(entry) = exec.peek(key.again()) else { return Ok(false) };
@@ -115,17 +118,20 @@ pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, form: Popped) ->
     if count == 0 {
         return Ok(true);
     }
-    answer(exec, list, end, count);
+    // Many elements are answered when they are removed and the lock is released.
+    let held = match count > WRITTEN_AT_ONCE {
+        true => Some(Held::new(exec, list, end)),
+        false => None,
+    };
+    if held.is_none() {
+        write(list, end, 0..count, &mut exec.reply);
+    }
     let range = match end {
         End::Head => 0..count,
         End::Tail => len - count..len,
     };
-    // Under the same lock the list is still what was answered.
-    let edited = exec.edit(key.again(), |list: &mut List| {
-        let shared = list.shared(count);
-        list.remove_range(range, limit);
-        shared
-    })?;
+    // Under the same lock the list is still what was looked at.
+    let edited = exec.edit(key.again(), |list: &mut List| list.remove_range(range, limit))?;
     let edited = edited.expect("it was just seen, under its lock");
     let command = name_at(end, "LPOP", "RPOP").as_bytes();
     match form {
@@ -139,17 +145,8 @@ pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, form: Popped) ->
     if edited.emptied {
         exec.notify(notify::GENERIC, "del", name);
     }
-    if let Some(shared) = edited.result {
-        exec.discard(gimmal_store::Large::Tree(shared));
-    }
-    Ok(true)
-}
-
-/// Writes the elements that are popped, the one nearest to the end first.
-fn answer(exec: &mut Exec<'_>, list: ListRef<'_>, end: End, count: usize) {
-    let mut reply = exec.reply.put();
-    match end {
-        End::Head => list.iter().take(count).for_each(|element| reply.bulk(element)),
-        End::Tail => list.rev_from(list.len() - 1).take(count).for_each(|element| reply.bulk(element)),
+    match held {
+        Some(held) => held.answer(exec, 0..count).map(|()| true),
+        None => Ok(true),
     }
 }

@@ -1,13 +1,11 @@
 //! LLEN, LINDEX, LRANGE and LPOS.
 
-use super::{index_of, list_of, range_of, symmetric};
+use super::held::{Held, write};
+use super::{End, index_of, list_of, range_of, symmetric};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, error};
-use crate::reply::Reply;
-use crate::streamed::{self, Elements, WRITTEN_AT_ONCE};
-use gimmal_store::types::{List, ListRef};
-use std::ops::Range;
+use crate::streamed::WRITTEN_AT_ONCE;
 
 const ZERO_RANK: ReplyError = error(
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the \
@@ -53,26 +51,12 @@ pub(super) fn lrange(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let range = range_of(start, stop, list.len());
     exec.reply.put().array(range.len());
     if range.len() <= WRITTEN_AT_ONCE {
-        write(list, range, &mut exec.reply);
+        write(list, End::Head, range, &mut exec.reply);
         return Ok(());
     }
-    let held = Held(list.to_owned());
+    let held = Held::new(exec, list, End::Head);
     drop(locked);
-    streamed::elements(exec, range, held)
-}
-
-/// A list whose elements are written after its lock was released.
-struct Held(List);
-
-impl Elements for Held {
-    fn write(&self, ranks: Range<usize>, reply: &mut Reply<'_>) {
-        write(self.0.view(), ranks, reply);
-    }
-}
-
-fn write(list: ListRef<'_>, range: Range<usize>, reply: &mut Reply<'_>) {
-    let mut reply = reply.put();
-    list.iter_from(range.start).take(range.len()).for_each(|element| reply.bulk(element));
+    held.answer(exec, range)
 }
 
 /// What LPOS was asked beside its key and element.

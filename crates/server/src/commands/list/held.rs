@@ -1,0 +1,59 @@
+//! A list whose elements are answered after its lock was released: it is held by its root, as it was.
+
+use super::End;
+use crate::exec::{Exec, Outcome};
+use crate::lazyfree::Lazyfree;
+use crate::reply::Reply;
+use crate::streamed::{self, Elements};
+use gimmal_store::Large;
+use gimmal_store::types::{List, ListRef};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The list, and from which end its elements are counted. By the time it is dropped it may be the last that holds them: then
+/// they are freed in the background.
+pub(super) struct Held {
+    list: Option<List>,
+    from: End,
+    lazyfree: Arc<Lazyfree>,
+}
+
+impl Held {
+    /// Holds a list.
+    pub(super) fn new(exec: &Exec<'_>, list: ListRef<'_>, from: End) -> Held {
+        Held { list: Some(list.to_owned()), from, lazyfree: Arc::clone(&exec.shared.lazyfree) }
+    }
+
+    /// Answers elements in slices; the array's header was written.
+    pub(super) fn answer(self, exec: &mut Exec<'_>, range: Range<usize>) -> Outcome {
+        streamed::elements(exec, range, self)
+    }
+}
+
+impl Elements for Held {
+    fn write(&self, ranks: Range<usize>, reply: &mut Reply<'_>) {
+        write(self.list.as_ref().expect("held until dropped").view(), self.from, ranks, reply);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(large) = self.list.take().and_then(List::into_large) {
+            self.lazyfree.discard(Large::Tree(large));
+        }
+    }
+}
+
+/// Writes elements, counted from an end.
+pub(super) fn write(list: ListRef<'_>, from: End, ranks: Range<usize>, reply: &mut Reply<'_>) {
+    let mut reply = reply.put();
+    if ranks.is_empty() {
+        return;
+    }
+    match from {
+        End::Head => list.iter_from(ranks.start).take(ranks.len()).for_each(|element| reply.bulk(element)),
+        End::Tail => {
+            list.rev_from(list.len() - 1 - ranks.start).take(ranks.len()).for_each(|element| reply.bulk(element));
+        }
+    }
+}
