@@ -43,15 +43,24 @@ const BAD_TIMEOUT: ReplyError = error("ERR timeout is not a float or out of rang
 const NEGATIVE_TIMEOUT: ReplyError = error("ERR timeout is negative");
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 
-/// What a wait is for, and what it answers when its time is over.
+/// What a wait is for. When its time is over it answers a null array, whatever the command.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
     /// Values of this type can serve it.
     pub kind: Type,
     /// When it ends, in ms; `None`: never.
     pub until_ms: Option<i64>,
-    /// The answer is a null array, not a null string.
-    pub null_array: bool,
+    /// What is answered in a transaction, where there is no waiting.
+    pub null_in_transaction: Null,
+}
+
+/// RESP2 has two; RESP3 makes no difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Null {
+    /// `*-1`
+    Array,
+    /// `$-1`
+    String,
 }
 
 /// A command that waits, with all that another worker needs to run it.
@@ -59,7 +68,6 @@ pub struct Waiter {
     claim: Claim,
     number: u64,
     kind: Type,
-    null_array: bool,
     until_ms: Option<i64>,
     worker: usize,
     conn: ConnId,
@@ -104,7 +112,6 @@ impl Waiter {
             claim: Claim::default(),
             number: NUMBERS.fetch_add(1, Relaxed),
             kind: wait.kind,
-            null_array: wait.null_array,
             until_ms: wait.until_ms,
             worker: exec.local.id,
             conn: exec.local.conn,
@@ -176,7 +183,10 @@ impl Exec<'_> {
             return Err(Stop::Wait);
         }
         if self.in_transaction() {
-            null(&mut self.reply, wait.null_array);
+            match wait.null_in_transaction {
+                Null::Array => self.reply.put().null_array(),
+                Null::String => self.reply.put().null(),
+            }
             return Ok(());
         }
         let waiter = Arc::new(Waiter::new(self, args, wait));
@@ -207,13 +217,6 @@ impl Local {
     #[cold]
     pub fn woken(&mut self, db: usize, key: &[u8]) {
         self.ready_keys.push_back((db, Box::from(key)));
-    }
-}
-
-fn null(reply: &mut Reply<'_>, array: bool) {
-    match array {
-        true => reply.put().null_array(),
-        false => reply.put().null(),
     }
 }
 
@@ -478,7 +481,7 @@ impl State {
             self.waited(&waiter, 0, false);
             self.resume(id, number, |c, silent| {
                 if !silent {
-                    null(&mut Reply::new(&mut c.output, c.session.resp3), waiter.null_array);
+                    Reply::new(&mut c.output, c.session.resp3).put().null_array();
                 }
                 0
             });
@@ -503,7 +506,7 @@ impl State {
             match with_error {
                 _ if silent => {}
                 true => reply.put().error(UNBLOCKED),
-                false => null(&mut reply, waiter.null_array),
+                false => reply.put().null_array(),
             }
             0
         });

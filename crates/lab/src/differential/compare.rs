@@ -20,6 +20,8 @@ pub enum How {
     PairsInAnyOrder,
     /// Integers at most this far apart.
     Within(i64),
+    /// The same number of items.
+    SameLength,
     /// The same type of reply.
     SameType,
     /// The same, but for scores with 17 digits where fewer tell them as well.
@@ -49,9 +51,15 @@ pub const NORMALIZED: &[Normalized] = &[
     Normalized { commands: &["HGETALL"], when: always, how: How::PairsInAnyOrder, reason: "hashes have no order" },
     Normalized {
         commands: &["SORT", "SORT_RO"],
-        when: |words| has(words, "BY"),
+        when: |words| sorts_by_nothing(words) && has(words, "LIMIT"),
+        how: How::SameLength,
+        reason: "with BY, elements that are not sorted, or compare equal, have any order, and LIMIT takes any of them",
+    },
+    Normalized {
+        commands: &["SORT", "SORT_RO"],
+        when: sorts_by_nothing,
         how: How::AnyOrder,
-        reason: "BY may compare equal, or say that nothing is to be sorted: Redis leaves such elements in any order",
+        reason: "with BY, elements that are not sorted, or compare equal, have any order",
     },
     Normalized {
         commands: &["GEORADIUS", "GEORADIUS_RO", "GEORADIUSBYMEMBER", "GEORADIUSBYMEMBER_RO", "GEOSEARCH"],
@@ -128,6 +136,11 @@ pub const NORMALIZED: &[Normalized] = &[
     },
 ];
 
+/// SORT by values that may compare equal: Redis breaks ties only between numbers.
+fn sorts_by_nothing(words: &[Vec<u8>]) -> bool {
+    has(words, "BY") && (has(words, "ALPHA") || has(words, "nosort") || has(words, "#"))
+}
+
 fn always(_: &[Vec<u8>]) -> bool {
     true
 }
@@ -172,6 +185,7 @@ impl How {
             (Self::Within(far), Reply::Integer(redis), Reply::Integer(gimmal)) => {
                 (*redis > far) == (*gimmal > far) && redis.abs_diff(*gimmal) <= far.unsigned_abs()
             }
+            (Self::SameLength, Reply::Array(redis), Reply::Array(gimmal)) => redis.len() == gimmal.len(),
             (Self::ShorterScores, redis, gimmal) => scores_shorter(redis, gimmal),
             (Self::SameType, Reply::Error(_), _) | (Self::SameType, _, Reply::Error(_)) => false,
             (Self::SameType, redis, gimmal) => std::mem::discriminant(redis) == std::mem::discriminant(gimmal),
@@ -181,8 +195,7 @@ impl How {
 }
 
 fn scores_shorter(redis: &Reply, gimmal: &Reply) -> bool {
-    let shorter =
-        |redis: &[u8], gimmal: &[u8]| redis == gimmal || gimmal.len() < redis.len() && shortest(redis) == gimmal;
+    let shorter = |redis: &[u8], gimmal: &[u8]| redis == gimmal || shortest(redis) == shortest(gimmal);
     match (redis, gimmal) {
         (Reply::Array(redis), Reply::Array(gimmal)) => {
             redis.len() == gimmal.len() && redis.iter().zip(gimmal).all(|(redis, gimmal)| scores_shorter(redis, gimmal))
@@ -193,17 +206,13 @@ fn scores_shorter(redis: &Reply, gimmal: &Reply) -> bool {
     }
 }
 
-/// A double that was written with 16 or 17 digits, with as few as tell it; anything else as it is.
+/// A double that was written with 16 or 17 digits in one form; anything else as it is.
 pub fn shortest(text: &[u8]) -> Vec<u8> {
-    let number = str::from_utf8(text).ok().filter(|text| text.len() > 16).and_then(|text| text.parse::<f64>().ok());
-    let is_long = text.iter().filter(|byte| byte.is_ascii_digit()).count() > 15;
+    let is_double = memchr::memchr3(b'e', b'.', b'-', text).is_some();
+    let number = str::from_utf8(text).ok().filter(|_| is_double).and_then(|text| text.parse::<f64>().ok());
     match number {
-        Some(number) if is_long && memchr::memchr2(b'e', b'.', text).is_some() => {
-            let (small, large) = (number.abs() < 1e-4, number.abs() >= 1e17);
-            let text = if small || large { format!("{number:e}") } else { format!("{number}") };
-            let text = if large { text.replacen('e', "e+", 1) } else { text };
-            text.into_bytes()
-        }
+        Some(number) if number.to_string().len() > 15 || text.len() > 15 => format!("{number:e}").into_bytes(),
+        Some(number) if text.len() > 4 => number.to_string().into_bytes(),
         _ => text.to_vec(),
     }
 }
@@ -365,6 +374,7 @@ mod tests {
         let zrange = words("ZRANGE z 0 -1 WITHSCORES");
         assert!(same(&zrange, &bulks(&["a", "1.3999999999999999"]), &bulks(&["a", "1.4"]), None));
         assert!(!same(&zrange, &bulks(&["a", "1.3999999999999999"]), &bulks(&["a", "1.5"]), None));
+        assert!(same(&zrange, &bulks(&["13801.315926777299"]), &bulks(&["1.3801315926777299e+4"]), None));
         assert!(!same(&zrange, &bulks(&["a", "3"]), &bulks(&["a", "3.0"]), None));
     }
 

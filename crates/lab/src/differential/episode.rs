@@ -121,7 +121,7 @@ fn spoil(words: Words, dice: &mut Dice) -> Words {
         3 => spoiled[at] = dice.pick(JUNK).to_vec(),
         _ => spoiled.insert(at + 1, dice.pick(JUNK).to_vec()),
     }
-    if may_expire(&spoiled) || spoiled[0].is_empty() { words } else { spoiled }
+    if is_risky(&spoiled) { words } else { spoiled }
 }
 
 const JUNK: &[&[u8]] = &[
@@ -144,10 +144,12 @@ const JUNK: &[&[u8]] = &[
     b"\x00\xff\r\n",
 ];
 
-/// Whether a command sets a deadline at all.
-fn may_expire(words: &Words) -> bool {
-    words.iter().any(|word| {
+/// Commands that could set a deadline soon, turn the connection into a replica's, or mix the scores of sorted sets that
+/// are ranged over by their members.
+fn is_risky(words: &Words) -> bool {
+    let is_risky = |word: &Vec<u8>| {
         let word = word.to_ascii_uppercase();
-        memchr::memmem::find(&word, b"EX").is_some() || word.starts_with(b"PX") || word.starts_with(b"PSETEX")
-    })
+        memchr::memmem::find(&word, b"EX").is_some() || word.starts_with(b"PX")
+    };
+    words[0].is_empty() || words[0].eq_ignore_ascii_case(b"SYNC") || words.iter().any(is_risky)
 }

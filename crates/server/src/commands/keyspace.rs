@@ -127,8 +127,9 @@ fn flush(exec: &mut Exec<'_>, databases: std::ops::Range<usize>, effect: &[u8]) 
 }
 
 fn swapdb(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let first = args.int(1).map_err(|_| "ERR invalid first DB index")?;
-    let second = args.int(2).map_err(|_| "ERR invalid second DB index")?;
+    let index = |i| args.int(i).ok().filter(|number| is_c_int(*number));
+    let first = index(1).ok_or("ERR invalid first DB index")?;
+    let second = index(2).ok_or("ERR invalid second DB index")?;
     let (a, b) = (database(exec, first)?, database(exec, second)?);
     let closed = exec.exclusive()?;
     tx::tell_watchers(exec, |db| match db {
@@ -145,8 +146,15 @@ fn swapdb(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// A client's number as that of a database.
+/// A client's number as that of a database. Redis takes it for a C int, and says so.
 pub fn database(exec: &Exec<'_>, number: i64) -> Result<usize, ReplyError> {
+    if !is_c_int(number) {
+        return Err(error("ERR value is out of range, value must between -2147483648 and 2147483647"));
+    }
     let there = usize::try_from(number).ok().filter(|db| *db < exec.shared.keyspace.databases());
     there.ok_or(error("ERR DB index is out of range"))
+}
+
+fn is_c_int(number: i64) -> bool {
+    i32::try_from(number).is_ok()
 }

@@ -4,7 +4,7 @@ use super::pop::{MultiPop, Popped, pop};
 use super::transfer::transfer;
 use super::{End, end};
 use crate::args::Args;
-use crate::blocking::{Wait, until_ms};
+use crate::blocking::{Null, Wait, until_ms};
 use crate::exec::{Exec, Outcome};
 use gimmal_store::types::Type;
 
@@ -23,8 +23,8 @@ fn pop_first(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
 }
 
 pub(super) fn blmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let until_ms = until_ms(exec, args, 1)?;
     let MultiPop { keys, end, count } = MultiPop::parse(args, 2)?;
+    let until_ms = until_ms(exec, args, 1)?;
     pop_or_wait(exec, args, 3..3 + keys, end, Popped::KeyAndMany(count), until_ms)
 }
 
@@ -43,7 +43,7 @@ fn pop_or_wait(
         }
     }
     let waited = keys.len();
-    exec.block(&mut keys, waited, args, Wait { kind: Type::List, until_ms, null_array: true })
+    exec.block(&mut keys, waited, args, Wait { kind: Type::List, until_ms, null_in_transaction: Null::Array })
 }
 
 pub(super) fn blmove(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -70,5 +70,5 @@ fn move_or_wait(
         return Ok(());
     }
     // Only the source can serve.
-    exec.block(&mut keys, 1, args, Wait { kind: Type::List, until_ms, null_array: false })
+    exec.block(&mut keys, 1, args, Wait { kind: Type::List, until_ms, null_in_transaction: Null::String })
 }

@@ -3,7 +3,7 @@
 use super::pop::{End, MultiPop, answer, pop};
 use super::sorted_set_of;
 use crate::args::Args;
-use crate::blocking::{Wait, until_ms};
+use crate::blocking::{Null, Wait, until_ms};
 use crate::exec::{Exec, LockedMany, Outcome, Stop};
 use gimmal_store::types::Type;
 
@@ -33,8 +33,8 @@ fn pop_first(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
 }
 
 pub(super) fn bzmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let until_ms = until_ms(exec, args, 1)?;
     let options = MultiPop::parse(args, 2)?;
+    let until_ms = until_ms(exec, args, 1)?;
     let names: Vec<&[u8]> = args.rest(3).take(options.keys).collect();
     let mut keys = exec.lock_all(names.iter().copied())?;
     let Some(i) = first(exec, &mut keys)? else { return wait(exec, keys, args, until_ms) };
@@ -59,5 +59,5 @@ fn first(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>) -> Result<Option<usize>
 
 fn wait(exec: &mut Exec<'_>, mut keys: LockedMany<'_>, args: &Args<'_>, until_ms: Option<i64>) -> Outcome {
     let waited = keys.len();
-    exec.block(&mut keys, waited, args, Wait { kind: Type::SortedSet, until_ms, null_array: true })
+    exec.block(&mut keys, waited, args, Wait { kind: Type::SortedSet, until_ms, null_in_transaction: Null::Array })
 }

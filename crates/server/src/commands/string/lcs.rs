@@ -57,7 +57,7 @@ impl Options {
 }
 
 pub(super) fn lcs(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let options = Options::parse(args)?;
+    let options = Options::parse(args);
     let (a, b) = {
         let mut keys = exec.lock_all([args.at(1), args.at(2)].into_iter())?;
         let mut text = |i| match exec.read(keys.key(i)) {
@@ -66,6 +66,8 @@ pub(super) fn lcs(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         };
         (text(0)?, text(1)?)
     };
+    // Redis complains about the keys first.
+    let options = options?;
     // The limits are Redis's, whose table has 4 bytes for each cell.
     let longest = u32::MAX as usize - 1;
     if a.len() >= longest || b.len() >= longest {
