@@ -165,7 +165,8 @@ fn declared_keys(entry: &Entry, args: &Args<'_>) -> Option<Vec<(usize, u32)>> {
 fn has_undeclared_keys(command: &Command) -> bool {
     let vague = command.keys.iter().any(|spec| {
         spec.flags & keyflag::INCOMPLETE != 0
-            || matches!(spec.begin, Begin::Unknown)
+            // A group or an option's value may be named like the word: what is found behind it is then not what is locked.
+            || matches!(spec.begin, Begin::Unknown | Begin::Keyword(..))
             || matches!(spec.find, Find::Unknown)
     });
     vague

@@ -6,7 +6,7 @@
 use super::group::{self, Spoken};
 use super::{id, range, stream_of};
 use crate::args::{Args, Detached};
-use crate::blocking::{Wait, until_whole_ms};
+use crate::blocking::{Null, Wait, until_whole_ms};
 use crate::command::keyflag::{ACCESS, RO};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, LockedMany, Outcome, ReplyError, Stop, error};
@@ -214,7 +214,7 @@ fn wait(
     until_ms: Option<i64>,
     replaced: impl Fn(usize) -> Option<Vec<u8>>,
 ) -> Outcome {
-    let wait = Wait { kind: Type::Stream, until_ms, null_array: true };
+    let wait = Wait { kind: Type::Stream, until_ms, null_in_transaction: Null::Array };
     if (0..args.len()).all(|at| replaced(at).is_none()) {
         return exec.block(keys, keys.len(), args, wait);
     }
