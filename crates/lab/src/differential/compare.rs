@@ -195,7 +195,7 @@ impl How {
 }
 
 fn scores_shorter(redis: &Reply, gimmal: &Reply) -> bool {
-    let shorter = |redis: &[u8], gimmal: &[u8]| redis == gimmal || shortest(redis) == shortest(gimmal);
+    let shorter = |redis: &[u8], gimmal: &[u8]| redis == gimmal || redis.len() > 15 && shortest(redis) == shortest(gimmal);
     match (redis, gimmal) {
         (Reply::Array(redis), Reply::Array(gimmal)) => {
             redis.len() == gimmal.len() && redis.iter().zip(gimmal).all(|(redis, gimmal)| scores_shorter(redis, gimmal))
@@ -206,15 +206,11 @@ fn scores_shorter(redis: &Reply, gimmal: &Reply) -> bool {
     }
 }
 
-/// A double that was written with 16 or 17 digits in one form; anything else as it is.
+/// A double in one form, however many digits it was written with; anything else as it is.
 pub fn shortest(text: &[u8]) -> Vec<u8> {
     let is_double = memchr::memchr3(b'e', b'.', b'-', text).is_some();
     let number = str::from_utf8(text).ok().filter(|_| is_double).and_then(|text| text.parse::<f64>().ok());
-    match number {
-        Some(number) if number.to_string().len() > 15 || text.len() > 15 => format!("{number:e}").into_bytes(),
-        Some(number) if text.len() > 4 => number.to_string().into_bytes(),
-        _ => text.to_vec(),
-    }
+    number.map_or_else(|| text.to_vec(), |number| format!("{number:e}").into_bytes())
 }
 
 /// Items in an order that does not depend on the server.

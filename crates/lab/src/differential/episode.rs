@@ -107,6 +107,11 @@ fn draw_command(choice: &Choice<'_>, groups: &[usize], in_multi: bool, dice: &mu
     if in_multi && refused && !dice.one_in(50) {
         return vec![b"EXEC".to_vec()];
     }
+    // Redis looks at the timeouts of those who wait every 100 ms.
+    let waits = [&b"BLPOP"[..], b"BRPOP", b"BLMOVE", b"BLMPOP", b"BRPOPLPUSH", b"BZPOPMIN", b"BZPOPMAX", b"BZMPOP"];
+    if !in_multi && waits.iter().any(|name| words[0].eq_ignore_ascii_case(name)) && !dice.one_in(30) {
+        return vec![b"MULTI".to_vec()];
+    }
     if dice.one_in(30) { spoil(words, dice) } else { words }
 }
 

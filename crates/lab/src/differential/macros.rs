@@ -34,7 +34,7 @@ pub fn macro_for(command: &Words) -> Option<Macro> {
 /// SPOP: what the server under test draws must be in the oracle's set, from where it is removed.
 fn pop(pair: &mut Pair, command: &Words) -> Result<Unlike> {
     let gimmal = pair.gimmal.ask(command)?;
-    let drawn = units(&gimmal, false);
+    let drawn = members(&gimmal);
     if drawn.is_empty() {
         let redis = pair.redis.ask(command)?;
         return Ok(unlike(command, redis, gimmal));
@@ -46,11 +46,19 @@ fn pop(pair: &mut Pair, command: &Words) -> Result<Unlike> {
     let asked = command.get(2).map_or(Some(1), |count| str::from_utf8(count).ok()?.parse::<i64>().ok());
     let expected = asked.map(|count| count.min(size));
     let mut remove = vec![b"SREM".to_vec(), command[1].clone()];
-    remove.extend(drawn.iter().map(|unit| unit[0].clone()));
+    remove.extend(drawn.iter().cloned());
     let removed = pair.redis.ask(&remove)?;
     let is_right =
         removed == Reply::Integer(i64::try_from(drawn.len())?) && expected == i64::try_from(drawn.len()).ok();
     Ok((!is_right).then_some((removed, gimmal)))
+}
+
+fn members(reply: &Reply) -> Words {
+    match reply {
+        Reply::Bulk(member) => vec![member.clone()],
+        Reply::Array(items) | Reply::Set(items) => items.iter().flat_map(members).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// As many elements as the oracle draws, all of them in the oracle's value, and distinct if the count is positive.
@@ -92,7 +100,7 @@ fn units(reply: &Reply, with_values: bool) -> Vec<Words> {
         other => describe(other).into_bytes(),
     };
     match reply {
-        Reply::Bulk(item) => vec![vec![item.clone()]],
+        Reply::Bulk(_) => vec![vec![text(reply)]],
         Reply::Map(pairs) => pairs.iter().map(|(key, value)| vec![text(key), text(value)]).collect(),
         Reply::Array(items) | Reply::Set(items) => match items.first() {
             Some(Reply::Array(_)) => items.iter().flat_map(|item| units(item, true)).collect(),
