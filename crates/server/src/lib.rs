@@ -43,6 +43,7 @@ pub mod logging;
 pub mod mail;
 pub mod monitor;
 pub mod notify;
+pub mod offload;
 #[allow(unsafe_code)]
 pub mod os;
 pub mod payload;

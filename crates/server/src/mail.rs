@@ -5,6 +5,7 @@
 //! their write and their read, so at least one of them sees the other. A worker also looks at everything once a tick.
 
 use crate::connection::Connection;
+use crate::exec::Continuation;
 use crate::gather::Gather;
 use crate::pubsub::Publication;
 use crate::session::Peer;
@@ -35,6 +36,13 @@ pub enum Message {
         output: Output,
         /// The reply shows writes up to here.
         lsn: Lsn,
+    },
+    /// A thread has done its part of your connection's command.
+    Resume {
+        /// The connection.
+        conn: ConnId,
+        /// What is left to do.
+        rest: Box<dyn Continuation>,
     },
     /// Look at the shared state: the log was released, a pause ended, the server stops.
     Look,

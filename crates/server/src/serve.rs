@@ -819,6 +819,16 @@ impl State {
         matches!(c.aside.as_deref(), Some(Aside::Parked(_))) && c.marks.holding
     }
 
+    /// A thread has done its part of a command: the rest runs here.
+    pub fn take_up(&mut self, id: ConnId, rest: Box<dyn Continuation>) {
+        let Some(c) = self.connections.find(id) else { return };
+        if c.state == Doing::Waiting {
+            c.aside = Some(Box::new(Aside::Continuation(rest, 0)));
+            c.state = Doing::Aside;
+            self.mark_ready(id);
+        }
+    }
+
     /// A reply that came by message; the connection goes on with its next command.
     pub fn reply_later(&mut self, id: ConnId, write: impl FnOnce(&mut Connection, &mut State)) {
         let Some(mut connection) = self.connections.lift(id) else { return };

@@ -28,7 +28,7 @@ pub struct Shared {
     /// The configuration in force.
     pub settings: Settings,
     /// A box for each worker.
-    pub mail: Box<[Mailbox]>,
+    pub mail: Arc<[Mailbox]>,
     /// Who listens to which channel.
     pub pubsub: PubSub,
     /// Each worker's counters.

@@ -207,7 +207,8 @@ impl Watching {
 }
 
 impl Watch {
-    fn new(watching: Arc<Watching>) -> Watch {
+    /// A watch of no keys yet.
+    pub fn new(watching: Arc<Watching>) -> Watch {
         watching.clients.fetch_add(1, Relaxed);
         Watch { flag: Arc::default(), keys: HashMap::new(), size: 0, watching }
     }

@@ -477,6 +477,7 @@ impl State {
                 Message::Ask(gather) => crate::commands::client::answer(self, &gather),
                 Message::Answered(gather) => crate::commands::client::answered(self, &gather),
                 Message::Served { conn, number, output, lsn } => self.served(conn, number, output, lsn),
+                Message::Resume { conn, rest } => self.take_up(conn, rest),
                 Message::Look => {}
             }
         }

@@ -152,6 +152,108 @@ fn deadlines_of_fields_go_with_them() {
     assert_eq!(client.ask("HGET late b"), Reply::Bulk(b"2".to_vec()));
 }
 
+/// A value that somebody changes while it travels is sent again: what is removed here is what arrived there.
+#[test]
+fn keys_move_to_another_server() {
+    let (here, there) = (Running::start("--workers 1"), Running::start("--workers 2 --requirepass secret"));
+    let (mut ours, mut theirs) = (here.connect(), there.connect());
+    theirs.ask("AUTH secret");
+    let port = there.port();
+    for (key, commands, how) in values() {
+        commands.iter().for_each(|command| drop(ours.ask(command)));
+        let before = seen(&mut ours, key, how);
+        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000 COPY AUTH secret"));
+        assert!(is_ok(&reply), "{key}: {reply:?}");
+        assert_eq!((seen(&mut ours, key, how), seen(&mut theirs, key, how)), (before.clone(), before.clone()));
+        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000 AUTH secret"));
+        assert!(running::error_text(&reply).contains("BUSYKEY"), "{key}: {reply:?}");
+        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000 REPLACE AUTH2 default secret"));
+        assert!(is_ok(&reply), "{key}: {reply:?}");
+        assert_eq!(ours.ask(&format!("EXISTS {key}")), Reply::Integer(0));
+        assert_eq!(seen(&mut theirs, key, how), before);
+    }
+    ours.ask("MSET a 1 b 2");
+    ours.ask("PEXPIRE b 100000");
+    let reply = ours.call(&[
+        b"MIGRATE",
+        b"localhost",
+        port.to_string().as_bytes(),
+        b"",
+        b"3",
+        b"5000",
+        b"AUTH",
+        b"secret",
+        b"KEYS",
+        b"a",
+        b"missing",
+        b"b",
+    ]);
+    assert!(is_ok(&reply), "{reply:?}");
+    assert_eq!(ours.ask("EXISTS a b"), Reply::Integer(0));
+    theirs.ask("SELECT 3");
+    assert_eq!(theirs.ask("GET a"), Reply::Bulk(b"1".to_vec()));
+    assert!(matches!(theirs.ask("PTTL b"), Reply::Integer(90_000..=100_000)));
+    assert_eq!(ours.ask(&format!("MIGRATE 127.0.0.1 {port} a 0 5000")), Reply::Simple(b"NOKEY".to_vec()));
+    ours.ask("SET a 1");
+    let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} a 0 5000"));
+    assert!(running::error_text(&reply).contains("NOAUTH"), "{reply:?}");
+    let reply = ours.ask("MIGRATE 127.0.0.1 1 a 0 500");
+    assert!(running::error_text(&reply).starts_with("IOERR"), "{reply:?}");
+    assert_eq!(ours.ask("GET a"), Reply::Bulk(b"1".to_vec()));
+
+    // A writer goes on all the time; the sum of what it was told is what has arrived, or has been made anew.
+    ours.ask(&many("RPUSH moving", 50_000, |n| format!("item:{n}")));
+    theirs.ask("SELECT 0");
+    let mut writer = here.connect();
+    let writing = std::thread::spawn(move || (0..2000).map(|_| writer.ask("RPUSHX moving x")).collect::<Vec<_>>());
+    let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} moving 0 5000 AUTH secret"));
+    let lengths = writing.join().expect("the writer ends well");
+    let last = lengths.iter().filter(|reply| **reply != Reply::Integer(0)).next_back().expect("it was long enough");
+    match is_ok(&reply) {
+        true => assert_eq!((ours.ask("LLEN moving"), &theirs.ask("LLEN moving")), (Reply::Integer(0), last)),
+        false => assert_eq!(&ours.ask("LLEN moving"), last, "{reply:?}"),
+    }
+}
+
+/// Payloads that are decoded on a thread of their own, several at a time; the order of a connection's commands stays.
+#[test]
+fn large_payloads_are_restored_beside_other_commands() {
+    let server = Running::start("--workers 2");
+    let mut client = server.connect();
+    client.ask(&many("RPUSH list", 100_000, |n| format!("item:{n}")));
+    let payload = client.ask("DUMP list");
+    let mut bytes_sent = Vec::new();
+    for i in 0..5 {
+        let key = format!("copy{i}");
+        let words: [&[u8]; 5] = [b"RESTORE", key.as_bytes(), b"0", bytes(&payload), b"REPLACE"];
+        gimmal_resp::encode_command(&mut bytes_sent, &words);
+        gimmal_resp::encode_command(&mut bytes_sent, &[b"LLEN".as_slice(), key.as_bytes()]);
+    }
+    gimmal_resp::encode_command(&mut bytes_sent, &[b"RESTORE".as_slice(), b"copy1", b"0", bytes(&payload)]);
+    gimmal_resp::encode_command(&mut bytes_sent, &[b"PING"]);
+    client.send(&bytes_sent);
+    for _ in 0..5 {
+        assert!(is_ok(&client.reply()));
+        assert_eq!(client.reply(), Reply::Integer(100_000));
+    }
+    assert!(running::error_text(&client.reply()).starts_with("BUSYKEY"));
+    assert_eq!(client.reply(), Reply::Simple(b"PONG".to_vec()));
+    let digest = client.ask("DEBUG DIGEST-VALUE list");
+    assert_eq!(client.ask("DEBUG DIGEST-VALUE copy4"), digest);
+    // In a transaction nothing waits for a thread.
+    client.ask("MULTI");
+    client.call(&[b"RESTORE", b"inside", b"0", bytes(&payload)]);
+    client.ask("LLEN inside");
+    assert_eq!(client.ask("EXEC"), Reply::Array(vec![Reply::Simple(b"OK".to_vec()), Reply::Integer(100_000)]));
+    // A client that goes away leaves its thread's work behind.
+    let mut leaving = server.connect();
+    let mut words = Vec::new();
+    gimmal_resp::encode_command(&mut words, &[b"RESTORE".as_slice(), b"left", b"0", bytes(&payload)]);
+    leaving.send(&words);
+    drop(leaving);
+    assert_eq!(client.ask("PING"), Reply::Simple(b"PONG".to_vec()));
+}
+
 /// Bytes changed, cut or put in anywhere, with a right checksum: an answer comes, and what was made can be read.
 #[test]
 fn damaged_payloads_are_refused_or_make_a_value_that_can_be_read() {

@@ -4,6 +4,7 @@
 //! that the payload has.
 
 use crate::config::Config;
+use crate::exec::{ReplyError, error};
 use gimmal_rdb::{Group, Kind, Refusal, Sink, StreamId, StreamMeta, Taken};
 use gimmal_store::types::{self, Aggregate, Before, End, Field, Fields, List, NodeLimit, Set, SetLimits, SortedSet};
 use gimmal_store::{INLINE_MAX, Rope};
@@ -54,12 +55,14 @@ pub enum Built {
 ///
 /// # Errors
 /// Redis's text: one for a payload that is not whole, one for a value that is malformed.
-pub fn built(payload: &[u8], limits: Limits) -> Result<Built, &'static str> {
-    let payload = gimmal_rdb::verify(payload).map_err(|_| "ERR DUMP payload version or checksum are wrong")?;
+pub fn built(payload: &[u8], limits: Limits) -> Result<Built, ReplyError> {
+    let payload = gimmal_rdb::verify(payload).map_err(|_| error("ERR DUMP payload version or checksum are wrong"))?;
     let mut build = Build { limits, len: 0, value: None };
-    payload.decode(&mut build).map_err(|_| "ERR Bad data format")?;
-    build.value.ok_or("ERR Bad data format")
+    payload.decode(&mut build).map_err(|_| BAD_DATA)?;
+    build.value.ok_or(BAD_DATA)
 }
+
+const BAD_DATA: ReplyError = error("ERR Bad data format");
 
 struct Build {
     limits: Limits,

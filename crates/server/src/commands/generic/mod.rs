@@ -3,8 +3,10 @@
 mod dump;
 mod expire;
 mod keys;
+mod migrate;
 mod object;
 mod random;
+mod restore;
 mod sort;
 mod sort_number;
 mod walk;
@@ -83,7 +85,7 @@ const SORT: Command = Command {
 
 /// What RESTORE and its twin for clusters have in common.
 const RESTORE: Command = Command {
-    run: dump::restore,
+    run: restore::restore,
     arity: -4,
     flags: WRITE | DENYOOM,
     acl: acl::KEYSPACE | acl::DANGEROUS,
@@ -302,6 +304,52 @@ pub static COMMANDS: &[Command] = &[
         complexity: "O(N) where N is the size of the value, in slices if it is large",
         summary: "Answers a key's value as a payload for RESTORE.",
         tips: &["nondeterministic_output"],
+        ..GENERIC
+    },
+    Command {
+        name: "migrate",
+        run: migrate::migrate,
+        arity: -6,
+        flags: WRITE | MOVABLE_KEYS,
+        acl: acl::KEYSPACE | acl::DANGEROUS,
+        keys: &[
+            key_at(3, RW | ACCESS | DELETE),
+            KeySpec {
+                flags: RW | ACCESS | DELETE | INCOMPLETE,
+                begin: Begin::Keyword("KEYS", -2),
+                find: Find::Range { last: -1, step: 1, limit: 0 },
+                notes: "",
+            },
+        ],
+        keys_fn: Some(migrate::keys),
+        since: "2.6.0",
+        complexity: "O(N) where N is the size of the values, and the time that the other server takes",
+        summary: "Moves keys to another server.",
+        arguments: &[
+            string("host"),
+            integer("port"),
+            one_of("key-selector", &[KEY, word("empty-string", "\"\"")]),
+            integer("destination-db"),
+            integer("timeout"),
+            word("copy", "COPY").optional().since("3.0.0"),
+            word("replace", "REPLACE").optional().since("3.0.0"),
+            one_of(
+                "authentication",
+                &[
+                    string("auth").after("AUTH").shown("password").since("4.0.7"),
+                    block("auth2", &[string("username"), string("password")]).after("AUTH2").since("6.0.0"),
+                ],
+            )
+            .optional(),
+            key("keys", 1).after("KEYS").shown("key").optional().many().since("3.0.6"),
+        ],
+        tips: &["nondeterministic_output"],
+        history: &[
+            ("3.0.0", "`COPY` and `REPLACE`."),
+            ("3.0.6", "`KEYS`."),
+            ("4.0.7", "`AUTH`."),
+            ("6.0.0", "`AUTH2`."),
+        ],
         ..GENERIC
     },
     Command { name: "restore", ..RESTORE },
