@@ -183,7 +183,8 @@ impl How {
                 sorted(redis.iter()) == sorted(gimmal.iter())
             }
             (Self::Within(far), Reply::Integer(redis), Reply::Integer(gimmal)) => {
-                (*redis > far) == (*gimmal > far) && redis.abs_diff(*gimmal) <= far.unsigned_abs()
+                // Negative numbers are no measures: -1 and -2 say different things.
+                *redis >= 0 && *gimmal >= 0 && redis.abs_diff(*gimmal) <= far.unsigned_abs()
             }
             (Self::SameLength, Reply::Array(redis), Reply::Array(gimmal)) => redis.len() == gimmal.len(),
             (Self::ShorterScores, redis, gimmal) => scores_shorter(redis, gimmal),
@@ -195,7 +196,8 @@ impl How {
 }
 
 fn scores_shorter(redis: &Reply, gimmal: &Reply) -> bool {
-    let shorter = |redis: &[u8], gimmal: &[u8]| redis == gimmal || redis.len() > 15 && shortest(redis) == shortest(gimmal);
+    let shorter =
+        |redis: &[u8], gimmal: &[u8]| redis == gimmal || redis.len() > 15 && shortest(redis) == shortest(gimmal);
     match (redis, gimmal) {
         (Reply::Array(redis), Reply::Array(gimmal)) => {
             redis.len() == gimmal.len() && redis.iter().zip(gimmal).all(|(redis, gimmal)| scores_shorter(redis, gimmal))
