@@ -760,9 +760,10 @@ impl State {
         let Some(mut connection) = self.connections.lift(id) else { return };
         connection.marks.ended = true;
         if connection.waiting.is_some() {
-            // Nobody is there to take what it waits for; what it sent behind the command will not be reached.
+            // Nobody is there to take what it waits for; what it sent behind the command will not be reached. What it was
+            // answered before is still sent.
             self.end_wait(&mut connection);
-            self.begin_close(id, &mut connection);
+            connection.state = Doing::Finishing;
         }
         self.after_commands(id, &mut connection);
         self.connections.put_back(id, connection);
