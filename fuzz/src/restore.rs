@@ -7,7 +7,7 @@ use crate::command_front::answer;
 use gimmal_resp::{Reply, ReplyReader, encode_command};
 
 /// Commands of each type on what was restored; on the others they are errors.
-const USES: [&str; 34] = [
+const USES: [&str; 51] = [
     "GET k",
     "APPEND k x",
     "GETRANGE k -5 -1",
@@ -42,6 +42,23 @@ const USES: [&str; 34] = [
     "XTRIM k MAXLEN 2",
     "XREADGROUP GROUP g c COUNT 2 STREAMS k >",
     "XAUTOCLAIM k g c 0 0",
+    "XINFO GROUPS k",
+    "XINFO CONSUMERS k g",
+    "XPENDING k g",
+    "XPENDING k g IDLE 1 - + 10",
+    "XCLAIM k g other 0 1-1 FORCE",
+    "XACK k g 1-1",
+    "XSETID k 18446744073709551615-1",
+    "XGROUP CREATE k new 0 ENTRIESREAD 1",
+    "XGROUP SETID k g 0",
+    "XGROUP DELCONSUMER k g c",
+    "HTTL k FIELDS 1 a",
+    "HPEXPIRETIME k FIELDS 1 a",
+    "HPEXPIRE k 1000 FIELDS 1 a",
+    "HPERSIST k FIELDS 1 a",
+    "SORT k ALPHA",
+    "GEOPOS k member",
+    "ZINCRBY k 1e308 member",
 ];
 
 /// Runs one input.

@@ -31,13 +31,21 @@ fn rdb_value() {
 
 #[test]
 fn restore() {
-    replay("restore", gimmal_fuzz::restore::run);
+    // Inputs of both targets are values of the same form.
+    replay_with("restore", &["restore", "rdb_value"], gimmal_fuzz::restore::run);
 }
 
 fn replay(target: &str, run: fn(&[u8])) {
+    replay_with(target, &[target], run);
+}
+
+/// With the inputs that were kept for several targets.
+fn replay_with(target: &str, kept_for: &[&str], run: fn(&[u8])) {
     let mut kept = Vec::new();
     for dir in ["regressions", "corpus"] {
-        files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir).join(target), &mut kept);
+        for kept_for in kept_for {
+            files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir).join(kept_for), &mut kept);
+        }
     }
     for path in &kept {
         let input = fs::read(path).expect("a readable input");

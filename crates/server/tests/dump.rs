@@ -61,8 +61,25 @@ fn values() -> Vec<(&'static str, Vec<String>, &'static str)> {
         ("set", vec![many("SADD set", 3000, |n| format!("member:{n}"))], "SMEMBERS"),
         ("zsetpack", vec![many("ZADD zsetpack", 100, |n| format!("{}.5 m{n}", n as i64 - 50))], "ZRANGE"),
         ("zsetinf", vec!["ZADD zsetinf -inf a +inf b 1e300 c -0.1 d 3 e 12345678901234567 f".into()], "ZRANGE"),
+        stream("stream", 40, &long),
+        stream("nodes-of-a-stream", 3000, &long),
+        ("emptystream", vec!["XADD emptystream 5-5 a b".into(), "XDEL emptystream 5-5".into()], "XINFO"),
         ("zset", vec![many("ZADD zset", 3000, |n| format!("{} m{n}", n as f64 / 3.0))], "ZRANGE"),
     ]
+}
+
+/// A stream with two groups, from the commands that a server needs for it.
+fn stream(key: &'static str, entries: usize, long: &str) -> (&'static str, Vec<String>, &'static str) {
+    let mut commands: Vec<String> = (1..=entries).map(|n| format!("XADD {key} {n}-1 name {n} text {long}")).collect();
+    commands.extend((1..10).map(|n| format!("XADD {key} {}-7 other{n} {n} 007 -0", entries + n)));
+    commands.push(format!("XDEL {key} 5-1 7-1 {entries}-1"));
+    commands.push(format!("XGROUP CREATE {key} readers 0"));
+    commands.push(format!("XGROUP CREATE {key} late $ ENTRIESREAD 3"));
+    commands.push(format!("XREADGROUP GROUP readers alice COUNT 20 STREAMS {key} >"));
+    commands.push(format!("XREADGROUP GROUP readers bob COUNT 7 STREAMS {key} >"));
+    commands.push(format!("XACK {key} readers 1-1 22-1"));
+    commands.push(format!("XGROUP CREATECONSUMER {key} readers idle"));
+    (key, commands, "XINFO")
 }
 
 fn seen(client: &mut Client, key: &str, how: &str) -> Reply {
@@ -75,6 +92,24 @@ fn seen(client: &mut Client, key: &str, how: &str) -> Reply {
             let number = |score: &Reply| str::from_utf8(bytes(score)).ok().and_then(|text| text.parse::<f64>().ok());
             let pair = |pair: &[Reply]| [pair[0].clone(), Reply::Double(number(&pair[1]).expect("a score"))];
             Reply::Array(list.chunks(2).flat_map(pair).collect())
+        }
+        "XINFO" => {
+            let mut parts = vec![client.ask(&format!("XRANGE {key} - +"))];
+            let about = client.ask(&format!("XINFO STREAM {key}"));
+            let list = about.as_list().unwrap_or_else(|| panic!("{key}: {about:?}"));
+            let is_radix = |name: &Reply| name.as_bytes().is_some_and(|name| name.starts_with(b"radix"));
+            parts.extend(list.chunks(2).filter(|pair| !is_radix(&pair[0])).flatten().cloned());
+            parts.push(client.ask(&format!("XINFO GROUPS {key}")));
+            for group in ["readers", "late"] {
+                let pending = client.ask(&format!("XPENDING {key} {group} - + 100"));
+                // Without the time since it was delivered, which differs.
+                let pending = pending.as_list().unwrap_or_default().iter().filter_map(Reply::as_list);
+                parts.extend(pending.flat_map(|entry| [entry[0].clone(), entry[1].clone(), entry[3].clone()]));
+                let consumers = client.ask(&format!("XINFO CONSUMERS {key} {group}"));
+                let consumers = consumers.as_list().unwrap_or_default().iter().filter_map(Reply::as_list);
+                parts.extend(consumers.flat_map(|consumer| consumer[..4].to_vec()));
+            }
+            Reply::Array(parts)
         }
         "GET" => client.ask(&format!("GET {key}")),
         unordered => {
@@ -208,7 +243,7 @@ fn keys_move_to_another_server() {
     let writing = std::thread::spawn(move || (0..2000).map(|_| writer.ask("RPUSHX moving x")).collect::<Vec<_>>());
     let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} moving 0 5000 AUTH secret"));
     let lengths = writing.join().expect("the writer ends well");
-    let last = lengths.iter().filter(|reply| **reply != Reply::Integer(0)).next_back().expect("it was long enough");
+    let last = lengths.iter().rfind(|reply| **reply != Reply::Integer(0)).expect("it was long enough");
     match is_ok(&reply) {
         true => assert_eq!((ours.ask("LLEN moving"), &theirs.ask("LLEN moving")), (Reply::Integer(0), last)),
         false => assert_eq!(&ours.ask("LLEN moving"), last, "{reply:?}"),

@@ -4,6 +4,7 @@
 //! for every later server, but for a hash whose fields expire, which only Valkey 9 understands.
 
 mod read;
+mod stream;
 mod write;
 
 pub use read::{Built, Limits, built};

@@ -3,6 +3,7 @@
 //! The value has the encoding that Redis gives it when it loads the payload: each type's own limits decide, not the form
 //! that the payload has.
 
+use super::stream::{read_group, read_id};
 use crate::config::Config;
 use crate::exec::{ReplyError, error};
 use gimmal_rdb::{Group, Kind, Refusal, Sink, StreamId, StreamMeta, Taken};
@@ -103,7 +104,7 @@ impl Sink for Build {
             }
             // Whether it is one of integers, its first member tells.
             Kind::Set => Built::Aggregate(Aggregate::Set(Set::empty_in(Vec::new()))),
-            Kind::Stream => return Err(Refusal::Other("a type that is not served")),
+            Kind::Stream => Built::Aggregate(Aggregate::Stream(Box::default())),
         });
         Ok(())
     }
@@ -157,15 +158,25 @@ impl Sink for Build {
         }
     }
 
-    fn stream_entry(&mut self, _id: StreamId, _fields: &gimmal_rdb::Fields) -> Taken {
-        Err(MISPLACED)
+    fn stream_entry(&mut self, id: StreamId, fields: &gimmal_rdb::Fields) -> Taken {
+        let Some(Aggregate::Stream(stream)) = self.aggregate() else { return Err(MISPLACED) };
+        stream.append(read_id(id), fields.iter());
+        Ok(())
     }
 
-    fn stream_meta(&mut self, _meta: &StreamMeta) -> Taken {
-        Err(MISPLACED)
+    fn stream_meta(&mut self, meta: &StreamMeta) -> Taken {
+        let Some(Aggregate::Stream(stream)) = self.aggregate() else { return Err(MISPLACED) };
+        stream.set_last_id(read_id(meta.last_id));
+        stream.set_max_deleted_id(read_id(meta.max_deleted_id));
+        stream.set_entries_added(meta.entries_added);
+        Ok(())
     }
 
-    fn stream_group(&mut self, _group: Group) -> Taken {
-        Err(MISPLACED)
+    fn stream_group(&mut self, group: Group) -> Taken {
+        let Some(Aggregate::Stream(stream)) = self.aggregate() else { return Err(MISPLACED) };
+        match stream.create_group(&group.name, read_group(&group)) {
+            true => Ok(()),
+            false => Err(Refusal::Duplicate),
+        }
     }
 }

@@ -3,9 +3,10 @@
 //! A large value is held by its root, which costs nothing to take, and written without any lock. Its payload is made in
 //! extents, so that it never has to be moved while it grows, and the reply refers to them.
 
+use super::stream::{self, id, pairs};
 use crate::config::Config;
-use gimmal_rdb::{Encoder, ListNodes, Options, Pieces};
-use gimmal_store::types::{FieldsRef, Form};
+use gimmal_rdb::{Encoder, Group, ListNodes, Options, Pieces, StreamNodes};
+use gimmal_store::types::{FieldsRef, Form, Stream};
 use gimmal_store::{Entry, OwnedEntry, Rope, StringRef, ValueRef};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ pub fn options(config: &Config) -> Options {
         set_max_intset_entries: config.set_max_intset_entries(),
         zset_max_listpack_entries: config.zset_max_listpack_entries().min(LISTPACK_ENTRIES),
         zset_max_listpack_value: config.zset_max_listpack_value(),
+        stream_node_max_entries: config.stream_node_max_entries(),
         ..Options::default()
     }
 }
@@ -91,7 +93,12 @@ pub fn encode<W: Write>(value: ValueRef<'_>, to: Encoder<'_, W>) -> io::Result<(
             let members: Vec<&[u8]> = set.iter().collect();
             to.set(members.len(), members.iter())
         }
-        ValueRef::Stream(_) => unreachable!("no command makes one"),
+        ValueRef::Stream(value) => {
+            let entries: Vec<_> = value.entries().iter_from(0).map(|entry| (id(entry.id), pairs(&entry))).collect();
+            let groups: Vec<Group> = value.groups().map(|(name, group)| stream::group(name, group)).collect();
+            let entries = entries.iter().map(|(id, pairs)| (*id, pairs.iter().map(|(field, value)| (field, value))));
+            to.stream(&stream::meta(value), entries, &groups)
+        }
     }
 }
 
@@ -111,6 +118,8 @@ pub struct Large {
 enum Work {
     /// The nodes of a list are counted from this item on.
     Counting(ListNodes, usize),
+    /// Those of a stream are, from this entry on.
+    CountingEntries(StreamNodes, usize),
     /// Elements, or extents of a string, are written from this one on.
     Writing(Box<Pieces>, usize),
     /// The payload is complete.
@@ -130,7 +139,10 @@ impl Large {
             }
             ValueRef::SortedSet(set) => Pieces::sorted_set(&options, elements(set.len())),
             ValueRef::Set(set) => Pieces::set(&options, elements(set.len())),
-            ValueRef::Stream(_) => unreachable!("no command makes one"),
+            ValueRef::Stream(_) => {
+                let work = Work::CountingEntries(StreamNodes::new(&options), 0);
+                return Large { value, options, work, payload: Rope::default() };
+            }
             ValueRef::String(_) => unreachable!("a short string is not large"),
         };
         let work = Work::Writing(Box::new(pieces.expect(COMPLETE)), 0);
@@ -172,6 +184,19 @@ impl Large {
                 }
                 if *from == before {
                     *work = Work::Writing(Box::new(Pieces::list(options, nodes).expect(COMPLETE)), 0);
+                }
+            }
+            Work::CountingEntries(nodes, from) => {
+                let ValueRef::Stream(stream) = value.value() else {
+                    unreachable!("only a stream's entries are counted")
+                };
+                let before = *from;
+                for entry in stream.entries().iter_from(before).take(STEP * STEP) {
+                    nodes.add(entry.fields());
+                    *from += 1;
+                }
+                if *from == before {
+                    *work = Work::Writing(Box::new(Pieces::stream(options, nodes).expect(COMPLETE)), 0);
                 }
             }
             Work::Writing(pieces, from) => {
@@ -216,8 +241,23 @@ fn write(value: ValueRef<'_>, to: &mut Pieces, from: usize) -> io::Result<usize>
             each!(set.range(from..from + STEP, false), |found| to.scored(found.member, found.score)?);
         }
         ValueRef::Set(set) => each!(set.iter_from(from), |member| to.member(member)?),
-        ValueRef::Stream(_) => unreachable!("no command makes one"),
+        ValueRef::Stream(stream) if from < stream.len() => {
+            each!(stream.entries().iter_from(from), |entry| to.entry(id(entry.id), pairs(&entry))?);
+        }
+        ValueRef::Stream(stream) => return write_groups(stream, to, from - stream.len()),
         ValueRef::String(_) => unreachable!("a short string is not large"),
     }
     Ok(count)
+}
+
+/// Writes what follows a stream's entries: number 0 is what it knows beside them, then each group.
+fn write_groups(value: &Stream, to: &mut Pieces, from: usize) -> io::Result<usize> {
+    match from.checked_sub(1) {
+        None => to.stream_meta(&stream::meta(value), value.groups_len() as u64)?,
+        Some(number) => match value.groups().nth(number) {
+            Some((name, group)) => to.group(&stream::group(name, group))?,
+            None => return Ok(0),
+        },
+    }
+    Ok(1)
 }

@@ -4,7 +4,6 @@ use crate::args::Args;
 use crate::exec::{Continuation, Exec, Outcome, SLICE_US, Stop};
 use crate::lazyfree::Lazyfree;
 use crate::payload::{self, Large, Written};
-use gimmal_store::types::Type;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,6 @@ pub(super) fn dump(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
             exec.reply.put().null();
             return Ok(());
         };
-        if entry.kind() == Type::Stream {
-            return Err(format!("ERR a {} has no payload", entry.kind().name()).into());
-        }
         match payload::written(&entry, options) {
             Written::Payload(payload) => {
                 exec.reply.put().bulk(&payload);
