@@ -28,6 +28,8 @@ const PASSES_WHEN_WAITING: usize = 500;
 
 static OPEN: LazyLock<Config> = LazyLock::new(|| configuration(&[]));
 static WITH_PASSWORD: LazyLock<Config> = LazyLock::new(|| configuration(&["--requirepass", "k"]));
+/// For programs that compare values by their digests.
+static WITH_DEBUG: LazyLock<Config> = LazyLock::new(|| configuration(&["--enable-debug-command", "yes"]));
 
 fn configuration(more: &[&str]) -> Config {
     logging::configure(Level::Nothing, "");
@@ -57,13 +59,13 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// What a server without password or faults answers to these commands.
+/// What a server without password or faults, and with DEBUG, answers to these commands.
 ///
 /// # Panics
 /// If it hangs, or the replies are not one for each command.
 pub fn answer(bytes: Vec<u8>, commands: usize, how: u8) -> Vec<u8> {
     let script = Script { bytes, commands, is_countable: true, may_wait: false };
-    let mut front = Front::new(OPEN.clone(), Faults::none(), 0);
+    let mut front = Front::new(WITH_DEBUG.clone(), Faults::none(), 0);
     let Some(replies) = front.converse(&script, how) else {
         panic!("the connection hangs: {}", script.bytes.escape_ascii())
     };
