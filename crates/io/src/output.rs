@@ -71,7 +71,12 @@ impl Output {
 
     /// The vector at the end, to append small bytes to. Bytes may be cut off its end only down to the length it had
     /// when it was last sent from.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        if self.tail.is_empty() { &mut self.head } else { self.last_mut() }
+    }
+
+    fn last_mut(&mut self) -> &mut Vec<u8> {
         if matches!(self.tail.last(), Some(Chunk::Shared { .. })) {
             self.tail.push(Chunk::Owned(Vec::new()));
         }
@@ -98,6 +103,13 @@ impl Output {
     #[must_use]
     pub fn len(&self) -> usize {
         self.closed + self.open_len() - self.sent
+    }
+
+    /// Bytes in all, sent ones included: what differs between two looks was appended in between.
+    #[must_use]
+    #[inline]
+    pub fn end(&self) -> usize {
+        self.closed + self.open_len()
     }
 
     /// Whether everything is sent.
@@ -218,6 +230,7 @@ impl Output {
     }
 
     /// Length of the vector that `bytes_mut` would append to, if it exists.
+    #[inline]
     fn open_len(&self) -> usize {
         match self.tail.last() {
             None => self.head.len(),

@@ -191,7 +191,7 @@ pub fn measure(server: &ServerProcess, scenario: Scenario, scale: &Scale) -> Res
         return Ok(None);
     }
     let command = Template::parse("SET key:__KEY__ __V64__")?;
-    load::fill(&Shape { port, connections: 1, pipeline: 1000, keys, command }).context("set-up")?;
+    load::fill(&Shape::new(port, 1, 1000, keys, command)).context("set-up")?;
     let before = server.rss_bytes()?;
     let over = AtomicBool::new(false);
     let settings = probe::Settings::of("GET key:__KEY__", 1000.0, 4, scale.seconds, PROBED_KEYS);

@@ -6,18 +6,22 @@
 //! | module | what |
 //! |---|---|
 //! | `limit` | share of the limit: servers against the least a RESP server can do, side by side |
+//! | `suite` | the same for a list of commands: redis-benchmark's tests, and commands on large values |
+//! | `sample` | one server under one load: what both are made of |
 //! | `limit_server`, `load` | the two processes that `limit` is made of |
 //! | `probe` | open-loop latency, counted from the intended send time |
 //! | `fairness` | what one client feels beside another that does its worst |
 //! | `memory` | bytes per key and per idle connection |
+//! | `steps` | the longest step of operations on values of millions of elements |
 //! | `differential` | random commands to a real Redis and to a server, every reply compared |
 //! | `wire` | scripts of commands and the exact replies that must come back |
 //! | `process`, `host`, `stats` | starting servers, describing the machine, medians and intervals |
-//! | `reply`, `template`, `words` | RESP replies, commands with placeholders, quoted words |
+//! | `reply`, `counter`, `template`, `words` | RESP replies read and merely counted, commands with placeholders, quoted words |
 
 #![deny(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "the lab's results go to standard output")]
 
+pub mod counter;
 pub mod differential;
 pub mod fairness;
 pub mod host;
@@ -28,7 +32,10 @@ pub mod memory;
 pub mod probe;
 pub mod process;
 pub mod reply;
+pub mod sample;
 pub mod stats;
+pub mod steps;
+pub mod suite;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod template;

@@ -101,7 +101,7 @@ fn per_key(spec: &ServerSpec, size: Size, keys: u64) -> Result<Value> {
     let before = server.rss_bytes()?;
     let line = format!("SET {}__KEY__ __V{}__", "k".repeat(size.key - KEY_DIGITS), size.value);
     let command = Template::parse(&line)?;
-    load::fill(&Shape { port: spec.port, connections: 1, pipeline: 100, keys, command })?;
+    load::fill(&Shape::new(spec.port, 1, 100, keys, command))?;
     settle();
     let grown = server.rss_bytes()?.saturating_sub(before) as f64;
     let each = grown / keys as f64;
@@ -124,7 +124,7 @@ fn overwritten(spec: &ServerSpec, size: Size, settings: &Settings) -> Result<Val
     let fill = |connections: usize, value: usize| -> Result<u64> {
         let line = format!("SET {}__KEY__ __V{value}__", "k".repeat(size.key - KEY_DIGITS));
         let command = Template::parse(&line)?;
-        let shape = Shape { port: spec.port, connections, pipeline: 100, keys: settings.keys, command };
+        let shape = Shape::new(spec.port, connections, 100, settings.keys, command);
         let part = |number: usize| settings.keys * number as u64 / connections as u64;
         std::thread::scope(|scope| {
             let fillers: Vec<_> = (0..connections)
@@ -171,7 +171,7 @@ fn per_connection(spec: &ServerSpec, count: usize) -> Result<Value> {
 fn used_connection(port: u16) -> Result<TcpStream> {
     let mut stream = load::connect(port)?;
     stream.write_all(b"*1\r\n$4\r\nPING\r\n")?;
-    await_replies(&mut stream, &mut Vec::new(), 1)?;
+    await_replies(&mut stream, 1)?;
     Ok(stream)
 }
 

@@ -15,11 +15,11 @@ use lexopt::prelude::*;
 use serde_json::json;
 
 use crate::limit::write_json;
-use crate::load::{self, KeySequence, Shape};
+use crate::load::{self, Shape};
 use crate::process::{ServerProcess, ServerSpec};
 use crate::stats::quantile;
 use crate::sys::{Epoll, Interest};
-use crate::template::Template;
+use crate::template::{Keys, Template};
 use crate::{host, reply, sys};
 
 /// Starts the server if one was described, probes it, prints one line and writes the record.
@@ -30,7 +30,7 @@ pub fn run(settings: &Settings) -> Result<()> {
     let port = started.as_ref().map_or(settings.port, ServerProcess::port);
     if let Some(command) = &settings.setup {
         let command = Template::parse(command)?;
-        load::fill(&Shape { port, connections: 1, pipeline: 100, keys: settings.keys, command }).context("set-up")?;
+        load::fill(&Shape::new(port, 1, 100, settings.keys, command)).context("set-up")?;
     }
     let probed = match settings.load_cpu {
         Some(cpu) => sys::on_cpu(cpu, || probe(settings, port))??,
@@ -170,7 +170,7 @@ pub fn probe(settings: &Settings, port: u16) -> Result<Probed> {
     let mut epoll = Epoll::new(1024)?;
     let mut connections = open(&epoll, settings.connections, port)?;
     let command = Template::parse(&settings.command)?;
-    let mut keys = KeySequence::default();
+    let mut keys = Keys::of(settings.keys);
     let total = (settings.rate * settings.seconds) as u64;
     let (mut sent, mut sent_late_max) = (0, Duration::ZERO);
     let mut latencies_ns = Vec::with_capacity(usize::try_from(total)?);
@@ -180,7 +180,8 @@ pub fn probe(settings: &Settings, port: u16) -> Result<Probed> {
         let mut now = Instant::now();
         while sent < total && due(sent) <= now {
             let connection = &mut connections[usize::try_from(sent)? % settings.connections];
-            command.encode(keys.below(settings.keys), &mut connection.output);
+            let key = keys.draw();
+            command.encode(key, &mut keys, &mut connection.output);
             connection.in_flight.push_back(due(sent));
             connection.flush()?;
             now = Instant::now();

@@ -1,6 +1,13 @@
 //! A command with placeholders, encoded once per key as a RESP array of bulk strings.
 //!
-//! `__KEY__` becomes the key's number in 12 digits, `__V64__` a value of 64 bytes. Both may stand inside a word.
+//! | placeholder | becomes |
+//! |---|---|
+//! | `__KEY__` | the key's number in 12 digits, the same one wherever it stands in the command |
+//! | `__rand_int__` | a number of 12 digits, drawn anew wherever it stands; as it is when there are no keys to draw from (both as in `redis-benchmark`) |
+//! | `__N__`, `__N+9__` | the key's number, or so many above it, without leading zeros: an index or a stream id |
+//! | `__V64__` | a value of 64 bytes |
+//!
+//! All may stand inside a word. A command whose first word is `__INLINE__` is sent as one line, not as an array.
 
 use std::io::Write as _;
 
@@ -8,11 +15,44 @@ use anyhow::{Context, Result, ensure};
 
 use crate::words;
 
-/// A command whose words are cut at their `__KEY__`s.
+/// A command whose words are cut at their placeholders.
 #[derive(Clone, Debug)]
 pub struct Template {
-    words: Vec<Vec<Vec<u8>>>,
+    words: Vec<Vec<Piece>>,
+    inline: bool,
 }
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Bytes(Vec<u8>),
+    Key,
+    Drawn,
+    Number { above: u64 },
+}
+
+/// Keys in no order, the same ones in every run (Marsaglia's xorshift).
+#[derive(Clone, Debug)]
+pub struct Keys {
+    state: u64,
+    count: u64,
+}
+
+impl Keys {
+    /// Numbers below `count`; only 0 when it is 0.
+    pub fn of(count: u64) -> Self {
+        Self { state: 88_172_645_463_325_252, count }
+    }
+
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state.checked_rem(self.count).unwrap_or(0)
+    }
+}
+
+const RANDOM: &[u8] = b"__rand_int__";
 
 impl Template {
     /// From a line with quoted words.
@@ -25,25 +65,43 @@ impl Template {
     /// # Errors
     /// No word at all.
     pub fn from_words<W: AsRef<[u8]>>(words: &[W]) -> Result<Self> {
+        let inline = words.first().is_some_and(|word| word.as_ref() == b"__INLINE__");
+        let words = &words[usize::from(inline)..];
         ensure!(!words.is_empty(), "an empty command");
-        let words = words.iter().map(|word| Ok(cut_at_keys(&expand_values(word.as_ref())?))).collect::<Result<_>>()?;
-        Ok(Self { words })
+        let words = words.iter().map(|word| Ok(cut(&expand_values(word.as_ref())?))).collect::<Result<_>>()?;
+        Ok(Self { words, inline })
     }
 
-    /// Appends the command for `key` to `out`.
-    pub fn encode(&self, key: u64, out: &mut Vec<u8>) {
-        let digits = format!("{key:012}");
-        append(out, format_args!("*{}\r\n", self.words.len()));
-        for pieces in &self.words {
-            let length = pieces.iter().map(Vec::len).sum::<usize>() + (pieces.len() - 1) * digits.len();
-            append(out, format_args!("${length}\r\n"));
-            for (i, piece) in pieces.iter().enumerate() {
-                if i > 0 {
-                    out.extend_from_slice(digits.as_bytes());
-                }
-                out.extend_from_slice(piece);
+    /// Appends the command for `key` to `out`; what it draws beside comes from `keys`.
+    pub fn encode(&self, key: u64, keys: &mut Keys, out: &mut Vec<u8>) {
+        if !self.inline {
+            append(out, format_args!("*{}\r\n", self.words.len()));
+        }
+        let mut word = Vec::new();
+        for (i, pieces) in self.words.iter().enumerate() {
+            word.clear();
+            pieces.iter().for_each(|piece| piece.encode(key, keys, &mut word));
+            if !self.inline {
+                append(out, format_args!("${}\r\n", word.len()));
+            } else if i > 0 {
+                out.push(b' ');
             }
-            out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(&word);
+            if !self.inline || i + 1 == self.words.len() {
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+impl Piece {
+    fn encode(&self, key: u64, keys: &mut Keys, out: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(bytes) => out.extend_from_slice(bytes),
+            Self::Key => append(out, format_args!("{key:012}")),
+            Self::Drawn if keys.count == 0 => out.extend_from_slice(RANDOM),
+            Self::Drawn => append(out, format_args!("{:012}", keys.draw())),
+            Self::Number { above } => append(out, format_args!("{}", key + above)),
         }
     }
 }
@@ -52,16 +110,41 @@ fn append(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a Vec takes every byte");
 }
 
-fn cut_at_keys(word: &[u8]) -> Vec<Vec<u8>> {
-    const KEY: &[u8] = b"__KEY__";
+fn cut(word: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let mut rest = word;
-    while let Some(at) = memchr::memmem::find(rest, KEY) {
-        pieces.push(rest[..at].to_vec());
-        rest = &rest[at + KEY.len()..];
+    let (mut from, mut at) = (0, 0);
+    while at < word.len() {
+        let Some((piece, length)) = placeholder(&word[at..]) else {
+            at += 1;
+            continue;
+        };
+        pieces.push(Piece::Bytes(word[from..at].to_vec()));
+        pieces.push(piece);
+        at += length;
+        from = at;
     }
-    pieces.push(rest.to_vec());
+    pieces.push(Piece::Bytes(word[from..].to_vec()));
     pieces
+}
+
+/// The placeholder that `text` starts with, and its length.
+fn placeholder(text: &[u8]) -> Option<(Piece, usize)> {
+    const KEY: &[u8] = b"__KEY__";
+    const NUMBER: &[u8] = b"__N__";
+    const ABOVE: &[u8] = b"__N+";
+    if text.starts_with(KEY) {
+        return Some((Piece::Key, KEY.len()));
+    }
+    if text.starts_with(RANDOM) {
+        return Some((Piece::Drawn, RANDOM.len()));
+    }
+    if text.starts_with(NUMBER) {
+        return Some((Piece::Number { above: 0 }, NUMBER.len()));
+    }
+    let digits = text.strip_prefix(ABOVE)?;
+    let end = memchr::memmem::find(digits, b"__")?;
+    let above = std::str::from_utf8(&digits[..end]).ok()?.parse().ok()?;
+    Some((Piece::Number { above }, ABOVE.len() + end + 2))
 }
 
 fn expand_values(word: &[u8]) -> Result<Vec<u8>> {
@@ -86,19 +169,39 @@ fn expand_values(word: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    fn encoded(line: &str, key: u64, keys: u64) -> String {
+        let mut out = Vec::new();
+        Template::parse(line).expect("parses").encode(key, &mut Keys::of(keys), &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
     #[test]
     fn placeholders_become_keys_and_values() {
-        let template = Template::parse("SET key:__KEY__:x \"a__V3__\"").expect("parses");
-        let mut out = Vec::new();
-        template.encode(42, &mut out);
-        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$18\r\nkey:000000000042:x\r\n$4\r\navvv\r\n");
+        assert_eq!(
+            encoded("SET key:__KEY__:x \"a__V3__\"", 42, 0),
+            "*3\r\n$3\r\nSET\r\n$18\r\nkey:000000000042:x\r\n$4\r\navvv\r\n"
+        );
+        assert_eq!(encoded("R __N__ __N+9__-1", 95, 0), "*3\r\n$1\r\nR\r\n$2\r\n95\r\n$5\r\n104-1\r\n");
     }
 
     #[test]
     fn what_only_looks_like_a_placeholder_stays() {
-        let mut out = Vec::new();
-        Template::parse("GET __VAL__").expect("parses").encode(1, &mut out);
-        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$7\r\n__VAL__\r\n");
+        assert_eq!(encoded("GET __VAL__", 1, 0), "*2\r\n$3\r\nGET\r\n$7\r\n__VAL__\r\n");
+        assert_eq!(encoded("__N+x__", 1, 0), "*1\r\n$7\r\n__N+x__\r\n");
         assert!(Template::parse("").is_err());
+        assert!(Template::parse("__INLINE__").is_err());
+    }
+
+    #[test]
+    fn a_drawn_number_differs_wherever_it_stands_and_is_literal_without_keys() {
+        assert_eq!(encoded("GET k:__rand_int__", 1, 0), "*2\r\n$3\r\nGET\r\n$14\r\nk:__rand_int__\r\n");
+        let drawn = encoded("MSET __rand_int__ __rand_int__", 1, 1_000_000);
+        let lines: Vec<&str> = drawn.split("\r\n").collect();
+        assert!(lines[4] != lines[6] && lines[4].len() == 12 && lines[6].starts_with("000000"), "{drawn}");
+    }
+
+    #[test]
+    fn an_inline_command_is_one_line() {
+        assert_eq!(encoded("__INLINE__ SET k:__N__ v", 7, 0), "SET k:7 v\r\n");
     }
 }

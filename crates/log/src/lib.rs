@@ -1,5 +1,5 @@
 //! The log: every write's effect, as RESP, in commit order, in memory. It is what the AOF, the replicas and the held
-//! replies read. It knows no command and no file.
+//! replies read. It knows no command. The log itself knows no file either; [`aof`] writes it to files and reads it back.
 //!
 //! # Shape
 //! A position in the log is an [`Lsn`]: the number of bytes before it. Workers [`append`](Appender::append) records under
@@ -38,6 +38,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod aof;
 #[allow(unsafe_code)]
 mod append;
 #[allow(unsafe_code)]

@@ -27,7 +27,7 @@ impl DoubleText {
     }
 }
 
-/// Formats `value`: integers up to 2^52 in magnitude in full, other values by their shortest digits, as an integer, a
+/// Formats `value`: integers up to 2^62 in magnitude in full, as Valkey does (Redis 7.2: to 2^52), other values by their shortest digits, as an integer, a
 /// decimal fraction or in scientific notation; `inf`, `-inf`, `nan`, `-0`.
 pub fn format_double(value: f64) -> DoubleText {
     let mut out = DoubleText { bytes: [0; MAX_DOUBLE_TEXT], len: 0 };
@@ -48,14 +48,14 @@ pub fn format_double(value: f64) -> DoubleText {
     out
 }
 
-/// The value as an integer, when it is one that doubles represent without gaps.
+/// The value as an integer, when it is one that is far from overflowing.
 #[inline]
 pub(crate) fn as_integer(value: f64) -> Option<i64> {
-    const EXACT: f64 = 4_503_599_627_370_496.0; // 2^52
+    const MOST: f64 = 4_611_686_018_427_387_904.0; // 2^62
     // Saturates for what is out of range, and cuts a fraction off; both are found by comparing.
     let integer = value as i64;
     // Minus zero equals zero, and prints differently.
-    let exact = value.abs() < EXACT && integer as f64 == value && (integer != 0 || value.is_sign_positive());
+    let exact = value.abs() <= MOST && integer as f64 == value && (integer != 0 || value.is_sign_positive());
     exact.then_some(integer)
 }
 
@@ -136,9 +136,12 @@ mod tests {
             (1e15, "1000000000000000"),
             (4_503_599_627_370_495.0, "4503599627370495"),
             (9_007_199_254_740_992.0, "9007199254740992"),
-            (1e16, "1e+16"),
-            (1e17, "1e+17"),
-            (1.5e17, "1.5e+17"),
+            (1e16, "10000000000000000"),
+            (-40_536_795_850_802_512.0, "-40536795850802512"),
+            (4_611_686_018_427_387_904.0, "4611686018427387904"),
+            (4_611_686_018_427_388_928.0, "4611686018427389000"),
+            (1e19, "1e+19"),
+            (1.5e19, "1.5e+19"),
             (123_456_789_012_345_680_000.0, "123456789012345680000"),
             (1e100, "1e+100"),
             (1.25e300, "1.25e+300"),

@@ -28,6 +28,37 @@ const MAX_I64_DIGITS: usize = 19;
 /// The most digits of a number on the fast path: all that fit a `u32` whatever they are.
 const MAX_SHORT_DIGITS: usize = 9;
 
+/// The number of a `*` or `$` line, and the position behind the line, if it has one to three digits and at least eight bytes of
+/// the buffer are left: these are looked at as one word.
+#[inline(always)]
+pub(crate) fn short_header(buf: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
+    const LINE_END: u64 = u16::from_le_bytes(*b"\r\n") as u64;
+    let word = u64::from_le_bytes(*buf.get(at..)?.first_chunk()?);
+    let digit = |i: u32| (word >> (8 * i) & 0xFF).wrapping_sub(u64::from(b'0'));
+    let ends = |i: u32| word >> (8 * i) & 0xFFFF == LINE_END;
+    let first = digit(1);
+    if word & 0xFF != u64::from(kind) || first > 9 {
+        return None;
+    }
+    // A position is below the length of a buffer, so that nothing overflows.
+    if ends(2) {
+        return Some((first as usize, at + 4));
+    }
+    // A leading zero is an error, and so is what is no digit: the careful path's.
+    let second = digit(2);
+    if first == 0 || second > 9 {
+        return None;
+    }
+    if ends(3) {
+        return Some(((first * 10 + second) as usize, at + 5));
+    }
+    let third = digit(3);
+    if third > 9 || !ends(4) {
+        return None;
+    }
+    Some(((first * 100 + second * 10 + third) as usize, at + 6))
+}
+
 /// What [`short_length`] found.
 pub(crate) enum Short {
     /// The number, and the position after the two bytes of the line end.
@@ -93,6 +124,50 @@ mod tests {
             "99999999999999999999",
         ] {
             assert_eq!(parse_i64(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_in_one_word_agrees_with_the_careful_path() {
+        for n in 0..1000 {
+            let line = format!("${n}\r\nabcdefgh");
+            assert_eq!(short_header(line.as_bytes(), 0, b'$'), Some((n, format!("${n}\r\n").len())));
+            assert_eq!(short_header(line.as_bytes(), 0, b'*'), None);
+        }
+        for other in [
+            "$01\r\nabc",
+            "$1\rabcde",
+            "$1",
+            "$1000\r\nab",
+            "$-1\r\nabc",
+            "$1x\r\nabc",
+            "$12x\r\nab",
+            "$1x2\r\nab",
+            "$x12\r\nab",
+            "$\r\nabcde",
+            "$00\r\nabc",
+            "$012\r\nab",
+            "$/\r\nabcd",
+            "$:\r\nabcd",
+            "$1:\r\nabc",
+            "$11/\r\nab",
+        ] {
+            assert_eq!(short_header(other.as_bytes(), 0, b'$'), None, "{other:?}");
+        }
+    }
+
+    /// What follows a two-digit number that is none must not overflow, whatever the byte.
+    #[test]
+    fn no_byte_breaks_a_header() {
+        for place in 1..4 {
+            for byte in 0..=255 {
+                let mut line = *b"$111\r\nab";
+                line[place] = byte;
+                let expected = byte.is_ascii_digit() && (place > 1 || byte != b'0');
+                let value = short_header(&line, 0, b'$').map(|(value, _)| value);
+                let text = std::str::from_utf8(&line[1..4]).ok().and_then(|text| text.parse::<usize>().ok());
+                assert_eq!(value, if expected { text } else { None }, "{line:?}");
+            }
         }
     }
 

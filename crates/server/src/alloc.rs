@@ -13,7 +13,7 @@ pub fn collect() {
     unsafe { libmimalloc_sys::mi_collect(false) };
 }
 
-/// Gives unused memory of this thread's heap back to the system.
+/// Gives unused memory back to the system: of this thread's heap, and whatever threads have given up.
 pub fn purge() {
     // SAFETY: works on this thread's own heap; it frees only what is unused.
     unsafe { libmimalloc_sys::mi_collect(true) };

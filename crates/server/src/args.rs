@@ -5,6 +5,8 @@
 
 use crate::exec::{ReplyError, error};
 use gimmal_resp::Span;
+/// A canonical decimal of 64 bits, as the protocol writes them (Redis's `string2ll`).
+pub use gimmal_resp::parse_i64 as parse_int;
 use gimmal_store::{NewValue, Rope};
 use std::ops::Index;
 use std::sync::OnceLock;
@@ -57,6 +59,11 @@ impl<'a> Args<'a> {
     /// Arguments given by spans into `buffer` and by detached ones.
     pub fn new(buffer: &'a [u8], spans: &'a [Span], detached: &'a [Detached]) -> Args<'a> {
         Args { buffer, spans, detached }
+    }
+
+    /// The same arguments, of which those that are not in the buffer are these.
+    pub fn with_detached(self, detached: &'a [Detached]) -> Args<'a> {
+        Args { detached, ..self }
     }
 
     /// Number of arguments, with the name.
@@ -188,35 +195,6 @@ pub fn new_value(bytes: &[u8]) -> NewValue<'_> {
             None => NewValue::Bytes(bytes),
         },
         _ => NewValue::Bytes(bytes),
-    }
-}
-
-/// A decimal number with an optional fraction and exponent, or an infinity; no spaces.
-pub fn parse_float(bytes: &[u8]) -> Option<f64> {
-    std::str::from_utf8(bytes).ok()?.parse().ok().filter(|number: &f64| !number.is_nan())
-}
-
-/// A canonical decimal: no sign but `-`, no leading zero, no spaces, within 64 bits (Redis's `string2ll`).
-pub fn parse_int(bytes: &[u8]) -> Option<i64> {
-    let (negative, digits) = match bytes {
-        [b'-', rest @ ..] => (true, rest),
-        _ => (false, bytes),
-    };
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
-        _ => return None,
-    }
-    let mut magnitude: u64 = 0;
-    for &digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        magnitude = magnitude.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
-    }
-    match negative {
-        false => i64::try_from(magnitude).ok(),
-        true => 0i64.checked_sub_unsigned(magnitude),
     }
 }
 

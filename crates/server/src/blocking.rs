@@ -18,7 +18,7 @@
 
 use crate::args::Args;
 use crate::command::Entry;
-use crate::connection::{Connection, Parked, State as Doing};
+use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::dispatch;
 use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
 use crate::mail::Message;
@@ -26,9 +26,11 @@ use crate::reply::Reply;
 use crate::serve::TRIES_BEFORE_GATE;
 use crate::session::{Peer, ReplyMode, Session};
 use crate::slowlog::{self, Kind};
+use crate::tracking::Tracker;
 use crate::worker::{Local, State};
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
+use gimmal_resp::Writer;
 use gimmal_store::types::Type;
 use gimmal_store::{Batch, Claim, Waiter as Listed};
 use std::any::Any;
@@ -43,24 +45,44 @@ const BAD_TIMEOUT: ReplyError = error("ERR timeout is not a float or out of rang
 const NEGATIVE_TIMEOUT: ReplyError = error("ERR timeout is negative");
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 
-/// What a wait is for. When its time is over it answers a null array, whatever the command.
+/// What a wait is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
     /// Values of this type can serve it.
     pub kind: Type,
     /// When it ends, in ms; `None`: never.
     pub until_ms: Option<i64>,
-    /// What is answered in a transaction, where there is no waiting.
-    pub null_in_transaction: Null,
+    /// When the command is to look again, before that.
+    pub again_ms: Option<i64>,
+    /// What is answered if there is nothing to wait for.
+    pub nothing: Nothing,
+    /// The keys are there, and are to stay what they are: a key that is removed, or gets a value of another type, ends the wait too.
+    pub keys_stay: bool,
 }
 
-/// RESP2 has two; RESP3 makes no difference.
+/// What a wait for nothing answers. RESP2 has two nulls; the second is for transactions, where there is no waiting, only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Null {
+pub enum Nothing {
     /// `*-1`
     Array,
     /// `$-1`
     String,
+    /// So many zeros: one alone is no array.
+    Zeros(usize),
+}
+
+impl Nothing {
+    /// Answers it at the end of a wait.
+    fn put(self, mut writer: Writer<'_>) {
+        match self {
+            Nothing::Array | Nothing::String => writer.null_array(),
+            Nothing::Zeros(1) => writer.integer(0),
+            Nothing::Zeros(count) => {
+                writer.array(count);
+                (0..count).for_each(|_| writer.integer(0));
+            }
+        }
+    }
 }
 
 /// A command that waits, with all that another worker needs to run it.
@@ -68,7 +90,10 @@ pub struct Waiter {
     claim: Claim,
     number: u64,
     kind: Type,
+    keys_stay: bool,
     until_ms: Option<i64>,
+    again_ms: Option<i64>,
+    nothing: Nothing,
     worker: usize,
     conn: ConnId,
     command: Parked,
@@ -86,6 +111,8 @@ struct Client {
     resp3: bool,
     touches: bool,
     silent: bool,
+    /// What its command reads is remembered for it.
+    reader: Option<Arc<Tracker>>,
 }
 
 impl Listed for Waiter {
@@ -100,6 +127,10 @@ impl Listed for Waiter {
     fn kind(&self) -> Type {
         self.kind
     }
+
+    fn is_concerned(&self, there: Option<Type>) -> bool {
+        self.keys_stay || there == Some(self.kind)
+    }
 }
 
 impl Waiter {
@@ -112,7 +143,10 @@ impl Waiter {
             claim: Claim::default(),
             number: NUMBERS.fetch_add(1, Relaxed),
             kind: wait.kind,
+            keys_stay: wait.keys_stay,
             until_ms: wait.until_ms,
+            again_ms: wait.again_ms,
+            nothing: wait.nothing,
             worker: exec.local.id,
             conn: exec.local.conn,
             command: Parked::whole(args),
@@ -125,8 +159,19 @@ impl Waiter {
                 resp3: session.resp3,
                 touches: session.touches,
                 silent: session.reply_mode != ReplyMode::On,
+                reader: exec.local.reader.clone(),
             },
         }
+    }
+
+    /// When this wait ends by itself.
+    fn ends_ms(&self) -> Option<i64> {
+        self.again_ms.or(self.until_ms)
+    }
+
+    /// Whether the wait is over: its reply is on its way.
+    pub fn is_served(&self) -> bool {
+        !self.claim.is_open()
     }
 
     fn session(&self, now_ms: i64) -> Session {
@@ -176,6 +221,18 @@ impl Exec<'_> {
         !self.local.serving && key.is_waited_for(kind)
     }
 
+    /// For a command that takes elements and does not wait: whoever waits for this key comes first. The key has such a value, so that
+    /// the worker that made it is about to serve him; until then the command is set aside. A transaction has its locks and goes on.
+    pub fn give_way(&mut self, key: &mut Key<'_, '_>, kind: Type) -> Result<(), Stop> {
+        if !self.queues(key, kind) || self.in_transaction() {
+            return Ok(());
+        }
+        match self.peek(key.again()) {
+            Some(entry) if entry.kind() == kind => Err(Stop::Park),
+            _ => Ok(()),
+        }
+    }
+
     /// Nothing was found at the first `waited` of these keys, which are locked: wait for them. In a transaction, and for who is being
     /// served, there is no waiting.
     pub fn block(&mut self, keys: &mut LockedMany<'_>, waited: usize, args: &Args<'_>, wait: Wait) -> Outcome {
@@ -183,9 +240,9 @@ impl Exec<'_> {
             return Err(Stop::Wait);
         }
         if self.in_transaction() {
-            match wait.null_in_transaction {
-                Null::Array => self.reply.put().null_array(),
-                Null::String => self.reply.put().null(),
+            match wait.nothing {
+                Nothing::String => self.reply.put().null(),
+                nothing => nothing.put(self.reply.put()),
             }
             return Ok(());
         }
@@ -209,6 +266,32 @@ impl Exec<'_> {
                 self.local.ready_keys.extend(keys);
             }
         }
+    }
+}
+
+/// For INFO.
+impl Exec<'_> {
+    /// How many keys somebody waits for, and how many of them somebody who is told when the value is gone. A shard that another
+    /// worker has locked is left out.
+    pub fn keys_waited_for(&mut self) -> [usize; 2] {
+        let mut counts = [0, 0];
+        if self.shared.sum(|stats| stats.blocked.value()) == 0 {
+            return counts;
+        }
+        let keyspace = &self.shared.keyspace;
+        for id in 0..u32::try_from(keyspace.shards()).expect("at most 16384 shards") {
+            let Some(mut shard) = keyspace.try_lock(self.batch(), id) else { continue };
+            let Some(waiters) = shard.state().waiters() else { continue };
+            for db in 0..keyspace.databases() {
+                for key in waiters.keys(db) {
+                    let mut listed = waiters.from_number(db, key, 0).peekable();
+                    counts[0] += usize::from(listed.peek().is_some());
+                    // Who is concerned when there is nothing at all.
+                    counts[1] += usize::from(listed.any(|waiter| waiter.is_concerned(None)));
+                }
+            }
+        }
+        counts
     }
 }
 
@@ -247,14 +330,14 @@ impl Blocked {
 
     fn begin(&mut self, id: ConnId, waiter: &Waiter) {
         self.len += 1;
-        if let Some(at_ms) = waiter.until_ms {
+        if let Some(at_ms) = waiter.ends_ms() {
             self.deadlines.insert((at_ms, waiter.number), id);
         }
     }
 
     fn end(&mut self, waiter: &Waiter) {
         self.len -= 1;
-        if let Some(at_ms) = waiter.until_ms {
+        if let Some(at_ms) = waiter.ends_ms() {
             self.deadlines.remove(&(at_ms, waiter.number));
         }
     }
@@ -274,21 +357,32 @@ impl State {
         if let Some(waiter) = self.local.blocking.take() {
             self.blocked.begin(id, &waiter);
             c.waiting = Some(waiter);
+            if c.marks.ended {
+                self.leave_wait(c);
+            }
+        }
+    }
+
+    /// The command that ran has begun to wait for a connection that is closed already.
+    pub fn give_up_wait(&mut self) {
+        if let Some(waiter) = self.local.blocking.take() {
+            waiter.claim.leave();
+        }
+    }
+
+    /// The peer has closed its side: nobody is there to take what the connection waits for, and what was sent behind the command
+    /// will not be reached. What it was answered before is still sent.
+    pub fn leave_wait(&mut self, c: &mut Connection) {
+        if c.waiting.is_some() {
+            self.end_wait(c);
+            c.state = Doing::Finishing;
         }
     }
 
     /// The connection ends: nobody is to be served any more. A reply that is on its way will not find it.
     pub fn end_wait(&mut self, c: &mut Connection) {
         if let Some(waiter) = c.waiting.take() {
-            waiter.claim.cancel();
-            self.blocked.end(&waiter);
-        }
-    }
-
-    /// As [`State::end_wait`], by id.
-    pub fn end_wait_of(&mut self, id: ConnId) {
-        if let Some(waiter) = self.connections.find(id).and_then(|c| c.waiting.take()) {
-            waiter.claim.cancel();
+            waiter.claim.leave();
             self.blocked.end(&waiter);
         }
     }
@@ -338,6 +432,8 @@ impl State {
                 }
                 continue;
             }
+            // Those before it are through: neither they nor it are looked at again.
+            from = waiter.number + 1;
             match self.run_waiter(&waiter, batch) {
                 Ok(Some((output, lsn))) => {
                     waiter.claim.finish();
@@ -345,7 +441,6 @@ impl State {
                 }
                 Ok(None) => {
                     waiter.claim.give_back();
-                    from = waiter.number + 1;
                     // A stream's entries stay, so that the next one may find what is new to it; the others take elements, and the
                     // oldest has found none.
                     if waiter.kind != Type::Stream {
@@ -360,8 +455,7 @@ impl State {
         }
     }
 
-    /// The oldest waiter from this number on that a key's value can serve, of streams also if there is no value: who reads for a group
-    /// is told that it is gone.
+    /// The oldest waiter from this number on that what is at a key concerns. If there is none those who no longer wait are forgotten.
     fn next_waiter<'k>(
         &mut self,
         db: usize,
@@ -372,15 +466,19 @@ impl State {
         let keyspace = &self.shared.keyspace;
         let hash = keyspace.hash(key);
         let mut shard = keyspace.try_lock(batch, keyspace.shard_of(hash)).ok_or(())?;
-        shard.state().sweep_waiters(db, key);
         let (table, state) = shard.parts(db);
-        let kind = table.find(hash, key).map_or(Type::Stream, |entry| entry.kind());
+        // A value whose time is over serves nobody. It is removed by who looks at it, not by who waits.
+        let now_ms = self.local.now_ms;
+        let live = table.find(hash, key).filter(|entry| entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms));
+        let there = live.map(|entry| entry.kind());
         let Some(waiters) = state.waiters() else { return Ok(None) };
-        let next = waiters.from_number(db, key, from).find(|waiter| waiter.kind() == kind);
-        Ok(next.map(|waiter| {
-            let waiter: Arc<dyn Any + Send + Sync> = waiter.clone();
-            waiter.downcast().expect("only this module lists waiters")
-        }))
+        let next = waiters.from_number(db, key, from).find(|waiter| waiter.is_concerned(there));
+        let Some(next) = next else {
+            state.sweep_waiters(db, key);
+            return Ok(None);
+        };
+        let waiter: Arc<dyn Any + Send + Sync> = next.clone();
+        Ok(Some(waiter.downcast().expect("only this module lists waiters")))
     }
 
     /// Runs a waiter's command. `None`: there is still nothing for it.
@@ -390,6 +488,7 @@ impl State {
         let args = waiter.command.args();
         let conn = std::mem::replace(&mut self.local.conn, waiter.conn);
         self.local.serving = true;
+        self.local.reader.clone_from(&waiter.client.reader);
         let mut exec = Exec {
             shared: &self.shared,
             local: &mut self.local,
@@ -399,7 +498,7 @@ impl State {
             depends_on: 0,
             hint: None,
         };
-        let entry: Option<&'static Entry> = dispatch::lookup(self.shared.commands, &args, None);
+        let entry: Option<&'static Entry> = dispatch::lookup(self.shared.commands, &args);
         let entry = entry.expect("it was found when it began to wait");
         let mut outcome = (entry.command.run)(&mut exec, &args);
         while let Err(Stop::Continue(mut long)) = outcome {
@@ -410,7 +509,9 @@ impl State {
             };
         }
         let lsn = exec.depends_on;
+        self.local.changed_by_others(lsn);
         self.local.serving = false;
+        self.local.reader = None;
         self.local.conn = conn;
         let took_ns = self.local.lap_ns();
         match outcome {
@@ -434,7 +535,7 @@ impl State {
     /// A command's wait is over: it is counted, by the worker that ended it.
     fn waited(&self, waiter: &Waiter, took_ns: u64, failed: bool) {
         let args = waiter.command.args();
-        let entry = dispatch::lookup(self.shared.commands, &args, None).expect("it was found when it began to wait");
+        let entry = dispatch::lookup(self.shared.commands, &args).expect("it was found when it began to wait");
         let (local, nanos) = (&self.local, waiter.took_ns.saturating_add(took_ns));
         local.stats.commands.add(1);
         local.stats.command(entry.id).ran(nanos, local.tracks_latency);
@@ -478,13 +579,29 @@ impl State {
                 // It is being served at this moment: the reply comes, or this was too early by as much.
                 return;
             }
+            if waiter.again_ms.is_some() {
+                self.look_again(id, &waiter);
+                continue;
+            }
             self.waited(&waiter, 0, false);
             self.resume(id, number, |c, silent| {
                 if !silent {
-                    Reply::new(&mut c.output, c.session.resp3).put().null_array();
+                    waiter.nothing.put(Reply::new(&mut c.output, c.session.resp3).put());
                 }
                 0
             });
+        }
+    }
+
+    /// A wait is over for now: its command is run once more.
+    fn look_again(&mut self, id: ConnId, waiter: &Waiter) {
+        let Some(c) = self.connections.find(id) else { return };
+        c.waiting = None;
+        self.blocked.end(waiter);
+        if c.state == Doing::Waiting {
+            c.aside = Some(Box::new(Aside::Parked(Parked::whole(&waiter.command.args()))));
+            c.state = Doing::Aside;
+            self.mark_ready(id);
         }
     }
 
@@ -506,7 +623,7 @@ impl State {
             match with_error {
                 _ if silent => {}
                 true => reply.put().error(UNBLOCKED),
-                false => reply.put().null_array(),
+                false => waiter.nothing.put(reply.put()),
             }
             0
         });
@@ -522,6 +639,7 @@ impl State {
             self.blocked.end(&waiter);
             if c.state == Doing::Waiting {
                 c.state = Doing::Open;
+                c.session.commands += 1;
                 let lsn = write(c, waiter.client.silent);
                 self.go_on(id, c, lsn);
             }

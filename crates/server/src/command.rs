@@ -5,7 +5,6 @@
 
 use crate::args::Args;
 use crate::exec::{Exec, Outcome};
-use std::collections::HashMap;
 
 /// A command handler: parses its options, locks its keys, acts, replies.
 pub type Handler = fn(&mut Exec<'_>, &Args<'_>) -> Outcome;
@@ -176,6 +175,8 @@ pub mod gate {
     pub const SUBSCRIBED: u32 = 1 << 9;
     /// The client is a monitor.
     pub const MONITORING: u32 = 1 << 10;
+    /// The client tracks what it reads: its commands are looked at more closely.
+    pub const CACHING: u32 = 1 << 11;
     /// Those that make a command wait instead of refusing it.
     pub const WAITING: u32 = PAUSED_WRITES | PAUSED_ALL | LOG_FULL;
 }
@@ -396,33 +397,56 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Table {
     entries: Vec<Entry>,
-    by_name: HashMap<&'static str, usize>,
+    /// Where the entries are by their names' [`name_hash`], from there to the next 0: 1 + index. A table of our own, since names are
+    /// looked up for each command, and clients can add none.
+    by_name: Box<[u16]>,
     ids: usize,
 }
 
 /// Longest command or subcommand name that a lookup considers; longer words are unknown at once.
 const LONGEST_NAME: usize = 64;
 
+/// FNV-1a, of a name in lower case. Source: Fowler, Noll and Vo, draft-eastlake-fnv.
+#[inline]
+fn name_hash(name: &[u8]) -> usize {
+    let hash = name
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0193));
+    hash as usize
+}
+
 impl Table {
     /// Joins the families' tables.
     pub fn new(families: &[&'static [Command]]) -> Table {
-        let mut table = Table { entries: Vec::new(), by_name: HashMap::new(), ids: 0 };
-        for command in families.iter().flat_map(|family| family.iter()) {
+        let commands: Vec<&'static Command> = families.iter().flat_map(|family| family.iter()).collect();
+        let slots = (4 * commands.len()).next_power_of_two();
+        let mut table = Table { entries: Vec::new(), by_name: vec![0; slots].into(), ids: 0 };
+        for command in commands {
+            assert!(table.find(command.name.as_bytes()).is_none(), "command {} is declared twice", command.name);
             let entry = entry(command, None, &mut table.ids);
-            let clash = table.by_name.insert(command.name, table.entries.len());
-            assert!(clash.is_none(), "command {} is declared twice", command.name);
             table.entries.push(entry);
+            let free = table.probe(command.name.as_bytes()).find(|at| table.by_name[*at] == 0);
+            let free = free.expect("three quarters of the slots are free");
+            table.by_name[free] = u16::try_from(table.entries.len()).expect("a few hundred commands");
         }
         table
     }
 
+    /// The slots in which a name may be, in order.
+    #[inline]
+    fn probe(&self, name: &[u8]) -> impl Iterator<Item = usize> + use<> {
+        let (first, mask) = (name_hash(name), self.by_name.len() - 1);
+        (0..=mask).map(move |step| (first.wrapping_add(step)) & mask)
+    }
+
     /// The command of this name, in any case.
     pub fn find(&self, name: &[u8]) -> Option<&Entry> {
-        let mut lower = [0; LONGEST_NAME];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        self.by_name.get(std::str::from_utf8(lower).ok()?).map(|&at| &self.entries[at])
+        if name.len() > LONGEST_NAME {
+            return None;
+        }
+        let listed = self.probe(name).map(|at| usize::from(self.by_name[at])).take_while(|number| *number != 0);
+        let mut entries = listed.map(|number| &self.entries[number - 1]);
+        entries.find(|entry| entry.command.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
     /// The command of this full name, `get` or `config|get`, in any case.
@@ -485,6 +509,10 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
     }
     if command.flags & (flag::READONLY | flag::WRITE | flag::MAY_REPLICATE) != 0 {
         gates |= gate::MONITORING;
+    }
+    // CLIENT CACHING is about the next command that is none of CLIENT's.
+    if container != Some("client") {
+        gates |= gate::CACHING;
     }
     if command.flags & flag::NO_AUTH == 0 {
         gates |= gate::NEEDS_AUTH;

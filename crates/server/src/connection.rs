@@ -175,6 +175,11 @@ impl Connection {
         self.waiting.is_some() || self.state == State::Aside && matches!(self.aside.as_deref(), Some(Aside::Parked(_)))
     }
 
+    /// It is on its way to another worker.
+    pub fn is_moving(&self) -> bool {
+        matches!(self.state, State::Moving(_))
+    }
+
     /// It is neither closed nor about to be.
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::Finishing | State::Lingering | State::Closing)
@@ -191,7 +196,7 @@ impl Connection {
             && !self.marks.paused
             && !self.marks.ended
             && self.building.is_none()
-            && !self.session.is_listener()
+            && !self.session.is_known()
             && self.query_bytes() == 0
     }
 }

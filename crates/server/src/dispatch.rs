@@ -6,17 +6,12 @@ use crate::events::Sample;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::slowlog::{self, Kind};
 use crate::worker::STALE_US;
-use crate::{evict, monitor, tx};
+use crate::{evict, monitor, tracking, tx};
 use std::borrow::Cow;
 
-/// Finds the command of these arguments; `last` is tried first, since pipelines repeat themselves.
-#[inline]
-pub fn lookup<'t>(commands: &'t crate::command::Table, args: &Args<'_>, last: Option<&'t Entry>) -> Option<&'t Entry> {
-    let name = args.at(0);
-    match last {
-        Some(entry) if entry.command.name.as_bytes().eq_ignore_ascii_case(name) => Some(entry),
-        _ => commands.find(name),
-    }
+/// Finds the command of these arguments. A large one is no command's name.
+pub fn lookup<'t>(commands: &'t crate::command::Table, args: &Args<'_>) -> Option<&'t Entry> {
+    if args.rope(0).is_some() { None } else { commands.find(args.at(0)) }
 }
 
 /// Runs one command: its reply, or the reason why there is none yet, is what comes back.
@@ -58,7 +53,7 @@ pub fn call(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outc
 #[inline]
 pub fn carry_out(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outcome {
     exec.session.last_command = u32::try_from(entry.id).unwrap_or(u32::MAX);
-    let before = exec.reply.output().len();
+    let before = exec.reply.output().end();
     let outcome = match exec.local.tracks_cpu {
         false => (entry.command.run)(exec, args),
         true => measured(exec, |exec| (entry.command.run)(exec, args)),
@@ -96,11 +91,11 @@ fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usiz
     stats.command(entry.id).ran(nanos, exec.local.tracks_latency);
     stats.commands.add(1);
     exec.session.commands += 1;
-    if i64::try_from(nanos / 1000).unwrap_or(i64::MAX) >= exec.local.notable_us {
+    if nanos >= exec.local.notable_ns {
         notable(exec, entry, args, nanos / 1000);
     }
     // Bounds that cost nothing to look at, and hold for nearly all commands.
-    let replied = exec.reply.output().len().saturating_sub(before);
+    let replied = exec.reply.output().end().saturating_sub(before);
     if replied >= exec.local.large_reply || args.bytes_at_most() >= exec.local.large_request {
         large(exec, entry, args, replied);
     }
@@ -158,14 +153,14 @@ fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: 
         // Counted when its wait is over.
         Stop::Wait if exec.local.blocking.is_some() => {
             exec.local.lap_ns();
-            exec.session.commands += 1;
         }
         Stop::Wait | Stop::Continue(_) => ran(exec, entry, args, before),
     }
     stop
 }
 
-/// Whether a command whose gate is closed is carried out nevertheless: it may also be refused, wait or be queued.
+/// Whether a command whose gate is closed is still to be carried out: it may also be refused, wait, be queued, or be carried
+/// out here.
 #[cold]
 fn passes(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Result<bool, Stop> {
     match refused(exec, entry, args) {
@@ -173,8 +168,15 @@ fn passes(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Result
         Err(Stop::Error(text)) => return Err(rejected(exec, entry, text)),
         Err(stop) => return Err(stop),
     }
+    let caches = tracking::is_gated(exec, entry);
+    if caches {
+        tracking::before(exec);
+    }
     if exec.session.multi.is_none() || !queues(entry) {
-        return Ok(true);
+        return match caches {
+            true => tracking::call(exec, entry, args).map(|()| false),
+            false => Ok(true),
+        };
     }
     match tx::queue(exec, entry, args) {
         Ok(()) => Ok(false),

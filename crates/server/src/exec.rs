@@ -7,6 +7,7 @@
 
 use crate::args::Args;
 use crate::command::{Table as Commands, gate};
+use crate::lazyfree::removal;
 use crate::lazyfree::{Garbage, Taken};
 use crate::notify;
 use crate::reply::Reply;
@@ -18,7 +19,8 @@ use gimmal_log::Lsn;
 use gimmal_log::record::Record;
 use gimmal_store::types::{Aggregate, Kind, Type};
 use gimmal_store::{
-    Batch, Entry, EntryMut, Exclusive, Hash, LentShard, NewValue, OwnedEntry, Put, Shard, ShardState, Waiter,
+    Batch, Entry, EntryMut, Exclusive, Hash, LentShard, NewValue, OwnedEntry, Put, Reader, ReadersChange, Shard,
+    ShardState, Waiter,
 };
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -189,7 +191,11 @@ impl<'a> Exec<'a> {
         let db = self.session.db;
         self.depend(&mut shard, db, hash);
         self.show_line();
-        Ok(Locked { shard, hash, key, db })
+        let mut locked = Locked { shard, hash, key, db };
+        if self.local.reader.is_some() {
+            self.remember(locked.key());
+        }
+        Ok(locked)
     }
 
     /// Locks several keys of the session's database, in ascending order of their shards.
@@ -229,7 +235,11 @@ impl<'a> Exec<'a> {
             many.push(ManyKey { shard: at, hash, key, db, written: Cell::new(false) });
         }
         self.show_line();
-        Ok(LockedMany { shards, keys: many })
+        let mut locked = LockedMany { shards, keys: many };
+        for i in 0..if self.local.reader.is_some() { locked.len() } else { 0 } {
+            self.remember(locked.key(i));
+        }
+        Ok(locked)
     }
 
     /// Locks one whole shard: for commands that walk the keyspace slice by slice.
@@ -455,23 +465,13 @@ impl<'a> Exec<'a> {
         mut key: Key<'_, '_>,
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<Edited<R>, Stop> {
-        let mut buffer = std::mem::take(&mut self.local.scratch);
-        let Some(mut entry) = self.write(key.again()) else {
-            self.local.scratch = buffer;
-            return Ok(self.create(key, change));
-        };
-        let mut void = false;
-        let edited = entry.edit(&mut buffer, |value: &mut T| {
-            let result = change(value);
-            void = value.is_void();
-            result
-        });
-        self.local.scratch = buffer;
-        let result = edited.ok_or(Stop::Error(WRONG_TYPE))?;
-        if void {
-            drop(self.remove(key));
+        let mut change = Some(change);
+        let edited = self.edit(key.again(), |value: &mut T| change.take().map(|change| change(value)))?;
+        match (edited, change) {
+            (Some(Edited { result: Some(result), created, emptied }), _) => Ok(Edited { result, created, emptied }),
+            (_, Some(change)) => Ok(self.create(key, change)),
+            _ => unreachable!("the change was made, or was not needed"),
         }
-        Ok(Edited { result, created: false, emptied: void })
     }
 
     /// Makes a missing key with what `change` puts into an empty value.
@@ -489,12 +489,9 @@ impl<'a> Exec<'a> {
     /// As [`Exec::put`], for an aggregate with elements.
     pub fn put_aggregate(&mut self, key: Key<'_, '_>, value: Aggregate, expire_at_ms: Option<i64>) -> Put {
         let (table, state) = key.shard.parts(key.db);
-        let waited = state.modified(key.db, key.hash, key.key);
+        self.local.modified(self.shared, state, key.db, key.hash, key.key, self.session.id);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put_aggregate(key.hash, key.key, value, expire_at_ms, clock);
-        if waited {
-            self.local.woken(key.db, key.key);
-        }
         self.replaced(put, key.db, key.key)
     }
 
@@ -502,12 +499,9 @@ impl<'a> Exec<'a> {
     #[inline]
     pub fn put(&mut self, key: Key<'_, '_>, value: NewValue<'_>, expire_at_ms: Option<i64>) -> Put {
         let (table, state) = key.shard.parts(key.db);
-        let waited = state.modified(key.db, key.hash, key.key);
+        self.local.modified(self.shared, state, key.db, key.hash, key.key, self.session.id);
         let clock = self.local.clock_of_put(table, key.hash, key.key);
         let put = table.put(key.hash, key.key, value, expire_at_ms, clock);
-        if waited {
-            self.local.woken(key.db, key.key);
-        }
         self.replaced(put, key.db, key.key)
     }
 
@@ -515,11 +509,8 @@ impl<'a> Exec<'a> {
     /// discarded.
     pub fn put_owned(&mut self, key: Key<'_, '_>, entry: impl Into<OwnedEntry>) -> Put {
         let (table, state) = key.shard.parts(key.db);
-        let waited = state.modified(key.db, key.hash, key.key);
+        self.local.modified(self.shared, state, key.db, key.hash, key.key, self.session.id);
         let mut put = table.put_owned(key.hash, key.key, entry.into());
-        if waited {
-            self.local.woken(key.db, key.key);
-        }
         // As in Redis this is a new key even where another was: that one was removed first.
         self.notify_in(key.db, notify::NEW, "new", key.key);
         if let Some(old) = put.old.take() {
@@ -532,9 +523,7 @@ impl<'a> Exec<'a> {
     pub fn remove(&mut self, key: Key<'_, '_>) -> Option<Taken<'a>> {
         let (table, state) = key.shard.parts(key.db);
         let removed = table.remove(key.hash, key.key)?;
-        if state.modified(key.db, key.hash, key.key) {
-            self.local.woken(key.db, key.key);
-        }
+        self.local.modified(self.shared, state, key.db, key.hash, key.key, self.session.id);
         Some(Taken::new(removed, &self.shared.lazyfree))
     }
 
@@ -555,11 +544,17 @@ impl<'a> Exec<'a> {
         put
     }
 
-    /// A key was changed: who watches it is told, and who waits for it will be served. Every effective change comes through here or through the shard's
-    /// [`ShardState::modified`]: what is put or removed when that happens, what is edited when its effect is recorded,
+    /// A key was changed: who watches it is told, who waits for it will be served, who keeps a copy is told later. Every
+    /// effective change comes through here or through [`Local::modified`]: what is put or removed when that happens, what is edited when its effect is recorded,
     /// since only then it is known that there was one.
     #[inline]
     pub fn modified(&mut self, key: &mut Key<'_, '_>) {
+        self.local.modified(self.shared, key.shard.state(), key.db, key.hash, key.key, self.session.id);
+    }
+
+    /// A database's keys are about to go, or be replaced, all at once: who watches this one is told, and who waits for it will be
+    /// served.
+    pub fn tell_watchers(&mut self, key: Key<'_, '_>) {
         if key.shard.state().modified(key.db, key.hash, key.key) {
             self.local.woken(key.db, key.key);
         }
@@ -571,6 +566,19 @@ impl<'a> Exec<'a> {
         self.local.stats.dirty.add(1);
         self.modified(&mut key);
         self.log(&mut key, command);
+    }
+
+    /// As [`Exec::effect`], for a change that Redis does not tell watchers of, like that of a stream's groups.
+    pub fn effect_unwatched(&mut self, mut key: Key<'_, '_>, command: &[&[u8]]) {
+        self.local.stats.dirty.add(1);
+        self.log(&mut key, command);
+    }
+
+    /// Who waits for values of this type at a key will be served, or told that there is nothing to wait for.
+    pub fn wake(&mut self, key: &mut Key<'_, '_>, kind: Type) {
+        if key.is_waited_for(kind) {
+            self.local.woken(key.db, key.key);
+        }
     }
 
     /// As [`Exec::effect`] for a command with a value among its arguments, which may be large.
@@ -694,11 +702,9 @@ fn expired(
     removed: OwnedEntry,
 ) {
     local.stats.expired_keys.add(1);
-    if state.modified(db, hash, removed.entry().key()) {
-        local.woken(db, removed.entry().key());
-    }
+    local.modified(shared, state, db, hash, removed.entry().key(), 0);
     if local.log_active {
-        let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
+        let lsn = local.append(db, &[removal(local.config.lazyfree_lazy_expire()), removed.entry().key()]);
         stamp(local, state, depends_on, db, hash, lsn);
     }
     local.expired(shared, db, removed.entry().key());
@@ -736,6 +742,11 @@ impl<'m, 'l> Key<'m, 'l> {
     /// Lists somebody who waits for the key.
     pub fn wait(&mut self, waiter: Arc<dyn Waiter>) {
         self.shard.state().wait(self.db, self.key, waiter);
+    }
+
+    /// Lists who reads the key.
+    pub fn read_by(&mut self, reader: &Arc<dyn Reader>) -> ReadersChange {
+        self.shard.state().read_by(self.hash, self.key, reader)
     }
 
     /// Watches the key.

@@ -2,6 +2,7 @@
 //!
 //! The asking connection waits; the last worker to answer sends the whole to the asker's worker, which replies.
 
+use crate::commands::client::Redirection;
 use crate::exec::Exec;
 use crate::mail::{Mailbox, Message};
 use crate::session::{ReplyMode, Session};
@@ -19,6 +20,8 @@ pub enum Question {
     Kill(ClientFilter, bool),
     /// End the wait of the client with this id; the flag says that it gets an error, not what a timeout answers.
     Unblock(u64, bool),
+    /// Find the client that is to be told for one that tracks.
+    Redirect(Arc<Redirection>),
 }
 
 /// Which connections are meant.
@@ -83,6 +86,14 @@ impl Gather {
             answers: Mutex::new(Vec::new()),
         };
         Arc::new(gather).post(&exec.shared.mail);
+    }
+
+    /// Puts another question to all workers for the same connection.
+    pub fn ask_again(&self, question: Question, workers: &[Mailbox]) {
+        let Gather { asker, conn, client, silent, .. } = *self;
+        let missing = AtomicUsize::new(workers.len());
+        let gather = Gather { question, asker, conn, client, silent, missing, answers: Mutex::default() };
+        Arc::new(gather).post(workers);
     }
 
     fn post(self: Arc<Gather>, workers: &[Mailbox]) {

@@ -4,16 +4,21 @@
 //! has it in its cache; the rest goes to the thread. It no longer counts as memory in use: it was subtracted under the lock
 //! under which it was removed. Handing it over takes no lock and never waits.
 //!
+//! What is freed is memory that the allocator keeps for a while; giving it back to the system takes as long as freeing it did. That
+//! is this thread's work too, [`PURGE_EVERY`] so often: nobody else does it ([`crate::start`]).
+//!
 //! The thread runs at a lower priority than the workers, so that freeing millions of keys delays nobody. Without the thread (a
 //! worker that is driven by hand) everything is dropped at once. The alternative, freeing in slices on the workers, can cut a
 //! table into slices but not a single value.
 
-use gimmal_store::{DetachedDatabase, Large, OwnedEntry};
+use gimmal_store::types::disposal;
+use gimmal_store::{DetachedDatabase, Large, OwnedEntry, Readers};
 use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
 
@@ -21,6 +26,9 @@ use crossbeam_queue::SegQueue;
 const INLINE_COST: usize = 64;
 /// Keys of a database freed between two updates of the counts.
 const KEYS: usize = 64;
+/// Between two times that unused memory is given back to the system. With ten times as much, values that change their size class keep
+/// 1.65 times their memory for as long as that goes on.
+const PURGE_EVERY: Duration = Duration::from_millis(100);
 
 /// What is to be freed.
 pub enum Garbage {
@@ -30,6 +38,15 @@ pub enum Garbage {
     Large(Large),
     /// A flushed database.
     Database(DetachedDatabase),
+    /// Who had read which keys.
+    Readers(Vec<Readers>),
+    /// Anything else that takes long to free.
+    Other(disposal::Garbage),
+}
+
+/// What the log calls a removal, as Redis would if the value were freed in the background.
+pub fn removal(lazy: bool) -> &'static [u8] {
+    if lazy { b"UNLINK" } else { b"DEL" }
 }
 
 /// The queue of what is to be freed, and its counts.
@@ -84,28 +101,32 @@ impl Lazyfree {
 
     fn run(&self) {
         crate::os::lower_priority();
+        let mut purged = Instant::now();
         while !self.stopping.load(SeqCst) {
             match self.queue.pop() {
-                Some(garbage) => self.free(garbage),
+                Some(garbage) => self.free(garbage, &mut purged),
                 // A piece that is pushed from here on leaves a token, with which this returns at once.
-                None => std::thread::park(),
+                None => std::thread::park_timeout(PURGE_EVERY),
             }
+            purge_if_due(&mut purged);
         }
     }
 
-    fn free(&self, garbage: Garbage) {
-        let Garbage::Database(mut database) = garbage else {
-            drop(garbage);
-            self.count(1);
-            return;
-        };
-        loop {
-            let before = database.len();
-            let done = database.free_slice(KEYS);
-            self.count(before - database.len());
-            if done || self.stopping.load(Relaxed) {
-                return;
+    fn free(&self, garbage: Garbage, purged: &mut Instant) {
+        match garbage {
+            Garbage::Entry(_) | Garbage::Large(_) | Garbage::Readers(_) | Garbage::Other(_) => {
+                drop(garbage);
+                self.count(1);
             }
+            Garbage::Database(mut database) => loop {
+                let before = database.len();
+                let done = database.free_slice(KEYS);
+                self.count(before - database.len());
+                if done || self.stopping.load(Relaxed) {
+                    return;
+                }
+                purge_if_due(purged);
+            },
         }
     }
 
@@ -117,6 +138,12 @@ impl Lazyfree {
     /// Values and keys that wait to be freed.
     pub fn pending(&self) -> usize {
         self.pending.load(Relaxed)
+    }
+
+    /// Has the thread that calls hand over the pages of large values that it is the last to hold, from now on.
+    pub fn serve_this_thread(self: &Arc<Lazyfree>) {
+        let lazyfree = self.clone();
+        disposal::give_to(move |garbage| lazyfree.discard(Garbage::Other(garbage)));
     }
 
     /// Values and keys that the thread has freed since the start or the last reset.
@@ -139,14 +166,24 @@ impl Garbage {
             Garbage::Large(large) => large.free_cost(),
             // An empty one has its directories and cells all the same.
             Garbage::Database(database) => database.len().saturating_add(INLINE_COST),
+            Garbage::Readers(readers) => readers.iter().map(Readers::len).sum(),
+            Garbage::Other(_) => usize::MAX,
         }
     }
 
     fn objects(&self) -> usize {
         match self {
-            Garbage::Entry(_) | Garbage::Large(_) => 1,
+            Garbage::Entry(_) | Garbage::Large(_) | Garbage::Readers(_) | Garbage::Other(_) => 1,
             Garbage::Database(database) => database.len(),
         }
+    }
+}
+
+/// Gives unused memory back, from time to time.
+fn purge_if_due(purged: &mut Instant) {
+    if purged.elapsed() >= PURGE_EVERY {
+        crate::alloc::purge();
+        *purged = Instant::now();
     }
 }
 

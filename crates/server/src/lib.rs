@@ -24,6 +24,7 @@ pub mod accept;
 pub mod alloc;
 pub mod args;
 pub mod arguments;
+pub mod batch;
 pub mod blocking;
 pub mod command;
 pub mod commands;
@@ -61,6 +62,7 @@ pub mod stats;
 pub mod streamed;
 pub mod tick;
 pub mod title;
+pub mod tracking;
 pub mod tx;
 pub mod worker;
 

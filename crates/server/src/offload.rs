@@ -3,17 +3,29 @@
 //!
 //! The connection waits as for any reply that comes by message. What the thread returns is the rest of the command, a
 //! continuation that runs on the connection's worker, with locks and all; the thread itself sees no keyspace. A connection that is
-//! closed meanwhile does not find its rest, which is dropped. Threads are started as needed and are few: a pool would
+//! closed meanwhile does not find its rest, which is dropped. So a command that works on a large value takes its root, lets go of
+//! the lock, and comes back with a result ([`change`]). If the value is still the same by then it is put in its place, as one change
+//! of that moment; if others have changed it the command begins anew, and after [`TRIES`] does everything under its lock. Threads are started as needed and are few: a pool would
 //! keep its threads for commands that hardly ever come.
 
-use crate::exec::{Continuation, Exec, Outcome, Stop};
+use crate::args::Args;
+use crate::connection::Parked;
+use crate::exec::{Continuation, Edited, Exec, Locked, Outcome, Stop};
 use crate::mail::Message;
+use crate::reply::Reply;
 use crate::session::ReplyMode;
+use gimmal_io::Output;
+use gimmal_store::types::Kind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Most threads at a time: more would take memory and processors from the workers.
 const THREADS: usize = 16;
+
+/// Elements from which on a command's work is done here: it takes about a ms, and a thread some 50 µs.
+pub const MANY: usize = 4096;
+/// Times that a command begins with a thread.
+const TRIES: u32 = 3;
 
 /// Threads that are at work, in the whole process.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -21,7 +33,14 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// Whether a part of this command may run elsewhere now. Not in a transaction, which waits for nobody, nor if the reply's fate
 /// depends on the commands around it.
 pub fn is_possible(exec: &Exec<'_>) -> bool {
-    !exec.in_transaction() && exec.session.reply_mode == ReplyMode::On && RUNNING.load(Relaxed) < THREADS
+    let alone = !exec.in_transaction() && !exec.local.serving && exec.session.reply_mode == ReplyMode::On;
+    alone && exec.local.begun_anew < TRIES && RUNNING.load(Relaxed) < THREADS
+}
+
+/// Whether a command that works on so many elements should have a thread, and may.
+#[inline]
+pub fn is_due(exec: &Exec<'_>, elements: usize) -> bool {
+    elements > MANY && is_possible(exec)
 }
 
 /// Starts a thread for `work`; what that returns goes on with the command.
@@ -39,6 +58,124 @@ pub fn start(exec: &Exec<'_>, work: impl FnOnce() -> Box<dyn Continuation> + Sen
     match std::thread::Builder::new().name("offload".into()).spawn(run) {
         Ok(_) => Err(Stop::Wait),
         Err(error) => Err(format!("ERR no thread for it: {error}").into()),
+    }
+}
+
+/// The step of a continuation whose result is no use, as others have changed what it was made of: the command begins anew.
+pub fn anew(exec: &mut Exec<'_>, tries: u32, begin: impl FnOnce(&mut Exec<'_>) -> Outcome) -> Result<bool, Stop> {
+    exec.local.begun_anew = tries + 1;
+    let outcome = begin(exec);
+    exec.local.begun_anew = 0;
+    outcome.map(|()| true)
+}
+
+/// What a command table names.
+pub type Handler = fn(&mut Exec<'_>, &Args<'_>) -> Outcome;
+
+/// Has a thread write the reply of a command that changes nothing, from values that were taken by their roots.
+///
+/// # Errors
+/// As [`start`].
+pub fn write(
+    exec: &Exec<'_>,
+    args: &Args<'_>,
+    write: impl FnOnce(&Args<'_>, &mut Reply<'_>) + Send + 'static,
+) -> Outcome {
+    let (parked, resp3) = (Parked::whole(args), exec.session.resp3);
+    start(exec, move || {
+        let mut output = Output::default();
+        write(&parked.args(), &mut Reply::new(&mut output, resp3));
+        Box::new(Written(output))
+    })
+}
+
+/// A reply that a thread has written.
+struct Written(Output);
+
+impl Continuation for Written {
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        exec.reply.output().append(std::mem::take(&mut self.0));
+        Ok(true)
+    }
+}
+
+/// Makes a change of the large value at a key on a thread: `alter` changes a clone of `original`, and `finish`, with the changed
+/// value in its place and the key locked, records the effect and replies. The locks should be released. An empty `original` is a key
+/// that is missing.
+///
+/// # Errors
+/// As [`start`].
+pub fn change<T, R>(
+    exec: &Exec<'_>,
+    args: &Args<'_>,
+    command: Command,
+    original: T,
+    alter: impl FnOnce(&mut T, &Args<'_>) -> R + Send + 'static,
+    finish: impl FnOnce(&mut Exec<'_>, &Args<'_>, Locked<'_>, R) -> Outcome + Send + 'static,
+) -> Outcome
+where
+    T: Kind + Clone + Send + 'static,
+    R: Send + 'static,
+{
+    let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+    start(exec, move || {
+        let mut altered = original.clone();
+        let result = Some((alter(&mut altered, &parked.args()), finish));
+        Box::new(Changed { parked, command, tries, original, altered, result })
+    })
+}
+
+/// A command that changes a value.
+pub struct Command {
+    /// Which argument is the key.
+    pub key: usize,
+    /// To begin anew.
+    pub handler: Handler,
+}
+
+/// A change that was made on a thread.
+struct Changed<T, R, F> {
+    parked: Parked,
+    command: Command,
+    tries: u32,
+    original: T,
+    altered: T,
+    result: Option<(R, F)>,
+}
+
+impl<T, R, F> Continuation for Changed<T, R, F>
+where
+    T: Kind + Send,
+    R: Send,
+    F: FnOnce(&mut Exec<'_>, &Args<'_>, Locked<'_>, R) -> Outcome + Send,
+{
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        let Changed { parked, command, tries, original, altered, result } = self;
+        let args = parked.args();
+        let mut locked = exec.lock(args.at(command.key))?;
+        let creates = original.is_void();
+        let put = |value: &mut T| {
+            let same = value.is_same(original);
+            if same {
+                std::mem::swap(value, altered);
+            }
+            same
+        };
+        let edited = match creates {
+            true => exec.edit_or_create(locked.key(), put).map(Some),
+            false => exec.edit(locked.key(), put),
+        };
+        match edited {
+            Ok(Some(Edited { result: true, .. })) => {
+                let (result, finish) = result.take().expect("the value is in its place for the first time");
+                finish(exec, &args, locked, result).map(|()| true)
+            }
+            Ok(_) | Err(Stop::Error(_)) => {
+                drop(locked);
+                anew(exec, *tries, |exec| (command.handler)(exec, &args))
+            }
+            Err(stop) => Err(stop),
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 //! [`PASS_COMMANDS`] commands or about [`PASS_NS`] a pass. Its replies so far bound what it may go on to do: beyond
 //! [`OUTPUT_PAUSE`] unread bytes it runs no more commands, and its input is not read.
 
-use crate::args::{Args, Detached};
+use crate::args::Args;
+use crate::batch::{Found, Parsed, Scratch};
 use crate::command::{Entry, gate};
 use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::exec::{Continuation, Exec, Outcome, Stop};
@@ -16,16 +17,14 @@ use crate::worker::{Action, State};
 use crate::{dispatch, evict};
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
-use gimmal_resp::{Limits, Next, ProtocolError, Span};
+use gimmal_resp::{ProtocolError, Span};
 use gimmal_store::{Batch, Hash, RopeBuilder};
 use std::io;
 
 /// Commands that one connection may run in one pass.
-const PASS_COMMANDS: usize = 64;
+pub const PASS_COMMANDS: usize = 64;
 /// About how long one connection may keep a pass, in ns; looked at after each command.
 const PASS_NS: u64 = 200_000;
-/// From this many commands on a batch is prefetched; below, the loads overlap too little to pay.
-const PREFETCH_FROM: usize = 3;
 /// Unread reply bytes beyond which a connection's commands wait.
 pub const OUTPUT_PAUSE: usize = 1 << 20;
 /// Received and not yet run bytes beyond which the engine stops receiving.
@@ -38,39 +37,6 @@ pub const TRIES_BEFORE_GATE: u32 = 8;
 /// Before authentication: bytes of query, and of unread replies.
 const UNAUTHENTICATED_QUERY: usize = 16 * 1024;
 const UNAUTHENTICATED_OUTPUT: usize = 1024;
-
-/// Scratch space of the parser, one per worker.
-#[derive(Default)]
-pub struct Scratch {
-    spans: Vec<Span>,
-    parsed: Vec<Parsed>,
-}
-
-/// A parsed command.
-struct Parsed {
-    /// Its arguments in `Scratch::spans`.
-    spans: std::ops::Range<usize>,
-    /// Where its bytes begin in the buffer.
-    begin: usize,
-    /// It has large or inline arguments, which are the connection's `detached`.
-    detached: bool,
-    /// Its declaration.
-    entry: Option<&'static Entry>,
-    /// Where its first key is in memory, and its hash, once prefetched.
-    hint: Option<(usize, Hash)>,
-}
-
-/// What stopped the parser.
-enum Found {
-    /// The batch is full.
-    More,
-    /// The rest is not complete.
-    Rest,
-    /// A large argument begins at this position, of which this many bytes are missing.
-    Large(usize, usize),
-    /// The stream is broken.
-    Broken(ProtocolError),
-}
 
 impl State {
     /// Bytes arrived.
@@ -117,6 +83,7 @@ impl State {
             }
             self.after_commands(id, c);
             self.connections.put_back(id, connection);
+            self.local.end_step();
             self.step_aside(batch);
         }
     }
@@ -149,7 +116,7 @@ impl State {
     /// Runs the commands in `buffer`; returns how many of its bytes are done with.
     fn run<'k>(&mut self, id: ConnId, c: &mut Connection, buffer: &[u8], batch: &mut Batch<'k>) -> usize {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let started = self.local.now_raw();
+        let until = self.local.raw_after(PASS_NS);
         let (mut at, mut left) = (0, PASS_COMMANDS);
         let used = loop {
             // Who waits for what the last command made comes first.
@@ -167,7 +134,7 @@ impl State {
             scratch.clear();
             let (kept, found) = self.parse(c, buffer, at, left, &mut scratch);
             self.prefetch(c, buffer, &mut scratch, batch);
-            let ran = self.execute_all(id, c, buffer, &mut scratch, batch, started);
+            let ran = self.execute_all(id, c, buffer, &mut scratch, batch, until);
             left -= ran;
             at = scratch.parsed.get(ran).map_or(kept, |next| next.begin);
             if ran < scratch.parsed.len() || c.state != Doing::Open {
@@ -204,73 +171,6 @@ impl State {
         used
     }
 
-    /// Parses up to `most` commands; returns the first byte to keep, and what ended the batch.
-    fn parse(&self, c: &mut Connection, buffer: &[u8], from: usize, most: usize, s: &mut Scratch) -> (usize, Found) {
-        let limits = match c.session.authenticated {
-            true => Limits::authenticated(self.local.config.proto_max_bulk_len()),
-            false => Limits::unauthenticated(),
-        };
-        // Before authentication each command may change the limits of the next.
-        let most = if c.session.authenticated { most } else { 1 };
-        let (mut at, mut last) = (from, None);
-        while s.parsed.len() < most {
-            let (begin, first) = (at, s.spans.len());
-            match c.parser.next(buffer, &mut at, &limits, &mut s.spans) {
-                Ok(Next::Command) if s.spans.len() == first => continue,
-                Ok(Next::Command) => {}
-                Ok(Next::Inline(words)) => {
-                    let spans = (0..).zip(&words).map(|(i, _)| Span { start: Span::DETACHED, len: i });
-                    s.spans.extend(spans);
-                    c.detached = words.into_iter().map(Detached::Bytes).collect();
-                }
-                Ok(Next::Incomplete) => return (at, Found::Rest),
-                Ok(Next::Large { missing }) => return (begin, Found::Large(at, missing)),
-                Err(error) => return (at, Found::Broken(error)),
-            }
-            let spans = first..s.spans.len();
-            let args = Args::new(buffer, &s.spans[spans.clone()], &c.detached);
-            let detached = !c.detached.is_empty();
-            let entry = match args.rope(0) {
-                Some(_) => None,
-                None => dispatch::lookup(self.shared.commands, &args, last),
-            };
-            last = entry;
-            s.parsed.push(Parsed { spans, begin, detached, entry, hint: None });
-            if detached {
-                break;
-            }
-        }
-        (at, Found::More)
-    }
-
-    /// Hashes the batch's keys and brings their locks and roots, then their buckets, then their entries, towards the processor.
-    #[inline]
-    fn prefetch<'k>(&self, c: &Connection, buffer: &[u8], scratch: &mut Scratch, batch: &Batch<'k>) {
-        if scratch.parsed.len() < PREFETCH_FROM {
-            return;
-        }
-        let keyspace = &self.shared.keyspace;
-        let db = c.session.db;
-        let Scratch { spans, parsed } = scratch;
-        for command in parsed.iter_mut() {
-            let at = command.entry.map_or(0, |entry| entry.first_key);
-            if at == 0 || at >= command.spans.len() || command.detached {
-                continue;
-            }
-            let key = spans[command.spans.start + at].bytes(buffer);
-            let hash = keyspace.hash(key);
-            keyspace.prefetch_shard(batch, db, hash);
-            command.hint = Some((key.as_ptr() as usize, hash));
-        }
-        let mut buckets = [None; PASS_COMMANDS];
-        for (bucket, command) in buckets.iter_mut().zip(parsed.iter()) {
-            *bucket = command.hint.and_then(|(_, hash)| keyspace.prefetch_bucket(batch, db, hash));
-        }
-        for bucket in buckets[..parsed.len()].iter().flatten() {
-            bucket.prefetch_entry();
-        }
-    }
-
     /// Executes the batch in order until something stops it; returns how many commands are done with.
     fn execute_all<'k>(
         &mut self,
@@ -279,34 +179,64 @@ impl State {
         buffer: &[u8],
         s: &mut Scratch,
         batch: &mut Batch<'k>,
-        started: u64,
+        until: u64,
     ) -> usize {
         let mut depends_on = 0;
         let mut ran = 0;
+        // What the peer has not taken is counted from here on by what the output grows.
+        let room = self.output_pause(c).saturating_sub(c.pending_bytes());
+        let full_at = c.output.end().saturating_add(room);
         for command in &s.parsed {
-            let detached = std::mem::take(&mut c.detached);
-            let args = Args::new(buffer, &s.spans[command.spans.clone()], &detached);
-            let outcome = self.execute(id, c, command.entry, &args, command.hint, batch, &mut depends_on);
+            let spans = &s.spans[command.spans.clone()];
+            if command.detached {
+                self.execute_detached(id, c, command, Args::new(buffer, spans, &[]), batch, &mut depends_on);
+            } else {
+                let args = Args::new(buffer, spans, &[]);
+                match self.execute(id, c, command.entry, &args, command.hint, batch, &mut depends_on) {
+                    Ok(()) => {}
+                    // Most long commands are done in a slice: the next command of the pipeline need not wait for a pass.
+                    Err(Stop::Continue(rest)) => {
+                        self.run_continuation(id, c, rest, batch, &mut depends_on);
+                        // What was published meanwhile is said before the next reply.
+                        if c.late.is_some() {
+                            ran += 1;
+                            break;
+                        }
+                    }
+                    Err(stop) => self.stopped(id, c, stop, &args),
+                }
+            }
             ran += 1;
-            match outcome {
-                Ok(()) => {}
-                Err(stop) => self.stopped(id, c, stop, &args),
-            }
-            match c.aside.as_deref_mut() {
-                Some(Aside::Parked(parked)) if command.detached => parked.detached = detached,
-                _ if command.detached => {}
-                _ => c.detached = detached,
-            }
             if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
                 break;
             }
-            let full = c.pending_bytes() > self.output_pause(c);
-            if c.state != Doing::Open || full || self.local.raw_ns_since(started) > PASS_NS {
+            if c.state != Doing::Open || c.output.end() > full_at || self.local.now_raw() > until {
                 break;
             }
         }
         self.hold(id, c, depends_on);
         ran
+    }
+
+    /// Executes a command with arguments that are not in the buffer; if it is set aside they go with it.
+    #[cold]
+    fn execute_detached<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        command: &Parsed,
+        args: Args<'_>,
+        batch: &mut Batch<'k>,
+        depends_on: &mut Lsn,
+    ) {
+        let detached = std::mem::take(&mut c.detached);
+        let args = args.with_detached(&detached);
+        if let Err(stop) = self.execute(id, c, command.entry, &args, command.hint, batch, depends_on) {
+            self.stopped(id, c, stop, &args);
+        }
+        if let Some(Aside::Parked(parked)) = c.aside.as_deref_mut() {
+            parked.detached = detached;
+        }
     }
 
     /// Runs one command with its context.
@@ -323,35 +253,76 @@ impl State {
         depends_on: &mut Lsn,
     ) -> Outcome {
         self.local.conn = id;
-        let silent = c.session.reply_mode != ReplyMode::On;
-        let mut nowhere = Output::default();
-        self.local.pushed &= !silent;
-        let output = if silent { &mut nowhere } else { &mut c.output };
-        if output.head_capacity() == 0 && !silent {
-            *output = self.spare.pop().unwrap_or_default();
+        if c.session.reply_mode != ReplyMode::On {
+            return self.execute_silently(id, c, entry, args, hint, batch, depends_on);
         }
+        if c.output.head_capacity() == 0 {
+            c.output = self.spare.pop().unwrap_or_default();
+        }
+        let outcome = self.dispatch(c, entry, args, hint, batch, depends_on);
+        self.executed(id, c, depends_on, outcome)
+    }
+
+    /// Executes a command of a client that switched replies off: what it answers goes nowhere, unless it switched them on again,
+    /// or pushes.
+    #[cold]
+    #[allow(clippy::too_many_arguments, reason = "the parts of a command's context, which live in different owners")]
+    fn execute_silently<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        entry: Option<&'static Entry>,
+        args: &Args<'_>,
+        hint: Option<(usize, Hash)>,
+        batch: &Batch<'k>,
+        depends_on: &mut Lsn,
+    ) -> Outcome {
+        self.local.pushed = false;
+        let kept = std::mem::take(&mut c.output);
+        let outcome = self.dispatch(c, entry, args, hint, batch, depends_on);
+        let said = std::mem::replace(&mut c.output, kept);
+        if c.session.reply_mode == ReplyMode::On || self.local.pushed {
+            c.output.append(said);
+        }
+        self.executed(id, c, depends_on, outcome)
+    }
+
+    /// Runs one command, its reply going to the connection's output.
+    #[inline(always)]
+    fn dispatch<'k>(
+        &mut self,
+        c: &mut Connection,
+        entry: Option<&'static Entry>,
+        args: &Args<'_>,
+        hint: Option<(usize, Hash)>,
+        batch: &Batch<'k>,
+        depends_on: &mut Lsn,
+    ) -> Outcome {
         let resp3 = c.session.resp3;
         let mut exec = Exec {
             shared: &self.shared,
             local: &mut self.local,
             session: &mut c.session,
-            reply: Reply::new(output, resp3),
+            reply: Reply::new(&mut c.output, resp3),
             batch,
             depends_on: 0,
             hint,
         };
         let outcome = dispatch::run(&mut exec, entry, args);
         *depends_on = (*depends_on).max(exec.depends_on);
-        if silent && (c.session.reply_mode == ReplyMode::On || self.local.pushed) {
-            // The command switched replies on again: its own is the first. Or it is none, but pushes.
-            c.output.append(nowhere);
-        }
+        outcome
+    }
+
+    /// What follows a command, whatever its outcome.
+    #[inline(always)]
+    fn executed(&mut self, id: ConnId, c: &mut Connection, depends_on: &mut Lsn, outcome: Outcome) -> Outcome {
         // `stopped` looks at the mode before it writes an error.
         if c.session.reply_mode != ReplyMode::On && !matches!(outcome, Err(Stop::Error(_))) {
             self.quiet(c, &outcome);
         }
         if c.session.close_after_reply && c.state == Doing::Open {
             c.state = Doing::Finishing;
+            c.session.close_inbox();
         }
         if self.local.pubsub.published {
             self.published(id, c, depends_on, matches!(outcome, Err(Stop::Continue(_))));
@@ -413,6 +384,8 @@ impl State {
                 }
                 self.quiet(c, &Ok(()));
             }
+            // Closed by what its own command published to it: nobody is there to go on for.
+            _ if c.state == Doing::Closing => self.give_up_wait(),
             Stop::Park | Stop::Paused => {
                 self.local.stats.parks.add(1);
                 c.aside = Some(Box::new(Aside::Parked(Parked::keep(args))));
@@ -504,7 +477,7 @@ impl State {
     ) {
         let Parked { bytes, spans, detached, tries } = &mut parked;
         let args = Args::new(bytes, spans, detached);
-        let entry = dispatch::lookup(self.shared.commands, &args, None);
+        let entry = dispatch::lookup(self.shared.commands, &args);
         // The gate keeps every other worker out while this one locks what it needs.
         let closed = if *tries >= TRIES_BEFORE_GATE { batch.try_close() } else { None };
         self.local.exclusive = closed.is_some();
@@ -513,7 +486,7 @@ impl State {
         drop(closed);
         match outcome {
             Ok(()) => {}
-            Err(stop @ (Stop::Park | Stop::Paused)) => {
+            Err(stop @ (Stop::Park | Stop::Paused)) if c.state != Doing::Closing => {
                 parked.tries += u32::from(matches!(stop, Stop::Park));
                 c.state = Doing::Aside;
                 match matches!(stop, Stop::Park) {
@@ -724,9 +697,10 @@ impl State {
         self.connections.put_back(id, connection);
     }
 
-    fn begin_close(&mut self, id: ConnId, c: &mut Connection) {
-        if c.session.is_listener() {
-            self.local.stop_listening(&self.shared, &mut c.session, id);
+    /// As [`State::close`], for a connection that was lifted out and is not being closed yet.
+    pub fn begin_close(&mut self, id: ConnId, c: &mut Connection) {
+        if c.session.is_known() {
+            self.local.end_session(&self.shared, &mut c.session, id);
         }
         self.end_wait(c);
         c.state = Doing::Closing;
@@ -742,8 +716,8 @@ impl State {
                 self.begin_close(id, c);
             }
         } else {
-            if c.session.is_listener() {
-                self.local.stop_listening(&self.shared, &mut c.session, id);
+            if c.session.is_known() {
+                self.local.end_session(&self.shared, &mut c.session, id);
             }
             c.state = Doing::Lingering;
             c.since_ms = self.local.now_ms;
@@ -759,12 +733,7 @@ impl State {
     pub fn peer_closed(&mut self, id: ConnId) {
         let Some(mut connection) = self.connections.lift(id) else { return };
         connection.marks.ended = true;
-        if connection.waiting.is_some() {
-            // Nobody is there to take what it waits for; what it sent behind the command will not be reached. What it was
-            // answered before is still sent.
-            self.end_wait(&mut connection);
-            connection.state = Doing::Finishing;
-        }
+        self.leave_wait(&mut connection);
         self.after_commands(id, &mut connection);
         self.connections.put_back(id, connection);
     }
@@ -924,12 +893,5 @@ impl Parked {
             spans.push(Span { start, len: span.len });
         }
         Parked { bytes, spans, detached: Vec::new(), tries: 0 }
-    }
-}
-
-impl Scratch {
-    fn clear(&mut self) {
-        self.spans.clear();
-        self.parsed.clear();
     }
 }

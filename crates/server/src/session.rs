@@ -2,6 +2,7 @@
 
 use crate::command::gate;
 use crate::pubsub::Subscriptions;
+use crate::tracking::Tracking;
 use crate::tx::{Transaction, Watch};
 use std::net::SocketAddr;
 
@@ -76,6 +77,8 @@ pub struct Session {
     pub watch: Option<Box<Watch>>,
     /// What it listens to, if to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// How it is told of changes of keys, if it is or ever was.
+    pub tracking: Option<Box<Tracking>>,
     /// It is shown the commands of all clients.
     pub monitors: bool,
     /// The command that is set aside was shown to monitors.
@@ -108,6 +111,7 @@ impl Session {
             multi: None,
             watch: None,
             subscriptions: None,
+            tracking: None,
             monitors: false,
             shown: false,
         }
@@ -165,6 +169,18 @@ impl Session {
     /// Messages may come to it at any time.
     pub fn is_listener(&self) -> bool {
         self.subscriptions.is_some() || self.monitors
+    }
+
+    /// Others know where it is: it does not move, and they are told when it ends.
+    pub fn is_known(&self) -> bool {
+        self.is_listener() || self.tracking.is_some()
+    }
+
+    /// The connection ends: nobody is told here for others any more.
+    pub fn close_inbox(&self) {
+        if let Some(inbox) = self.tracking.as_ref().and_then(|tracking| tracking.inbox.as_ref()) {
+            inbox.close();
+        }
     }
 
     /// Closes the gate that a subscriber's protocol wants closed: in RESP2 a reply cannot be told from a message.

@@ -10,6 +10,7 @@ use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::slowlog::CommandLogs;
 use crate::stats::WorkerStats;
+use crate::tracking::Trackers;
 use crate::tx::Watching;
 use gimmal_log::Log;
 use gimmal_store::{Gauge, Keyspace};
@@ -53,6 +54,8 @@ pub struct Shared {
     pub exceeding: Exceeding,
     /// How much is watched.
     pub watching: Arc<Watching>,
+    /// Who keeps copies of keys.
+    pub trackers: Trackers,
     /// What happens per second, and the peak of memory.
     pub rates: Rates,
     /// Switches of DEBUG.

@@ -12,6 +12,7 @@ use crate::session::Peer;
 use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
 use crate::slowlog::CommandLogs;
 use crate::stats::WorkerStats;
+use crate::tracking::Trackers;
 use crate::worker::Worker;
 use crate::{accept, commands, notice, os, warning};
 use gimmal_io::{Choice, Epoll, Kind, Options as EngineOptions, SimEngine, Socket, Uring, choose};
@@ -24,9 +25,8 @@ use std::thread::JoinHandle;
 
 /// Bytes of log that may be unread before writers wait.
 const LOG_SOFT_LIMIT: usize = 256 << 20;
-/// How soon the allocator gives unused memory back, in ms. With its own default of a second, values that change their size class
-/// keep 1.65 times their memory for as long as that goes on.
-const PURGE_DELAY_MS: u16 = 10;
+/// How soon the allocator gives unused memory back by itself, in ms: never. The thread `lazyfree` sees to it.
+const PURGE_DELAY_MS: u32 = 7 * 24 * 3600 * 1000;
 /// File descriptors the server needs beside those of its clients.
 const RESERVED_FILES: u64 = 64;
 
@@ -205,6 +205,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
         client_bytes: Gauge::new(workers),
         exceeding: Exceeding::default(),
         watching: Arc::default(),
+        trackers: Trackers::default(),
         rates: Rates::default(),
         debug: DebugSwitches::default(),
         spin_on_locks: workers < cores,
@@ -248,6 +249,7 @@ fn prepare_process(config: &Config) -> io::Result<()> {
     logging::configure(level(config.loglevel()), config.logfile());
     os::disable_huge_pages();
     gimmal_store::Allocator::set_purge_delay_ms(PURGE_DELAY_MS);
+    gimmal_store::Allocator::bound_heaps();
     let wanted = config.maxclients() + RESERVED_FILES;
     let files = os::raise_file_limit(wanted)?;
     if files < wanted {

@@ -93,6 +93,8 @@ pub struct WorkerStats {
     pub pass_us: Counter,
     /// Most thread CPU time that one command took, in µs, while `command-cpu-tracking` is on.
     pub command_cpu_max_us: Counter,
+    /// Most thread CPU time between two points at which the worker turns to something else, in µs, while `command-cpu-tracking` is on.
+    pub step_cpu_max_us: Counter,
     /// Nanoseconds spent in active expiry.
     pub expire_ns: Counter,
     /// Connections whose command waits for the end of a pause or for room in the log, at the end of the last pass.
@@ -169,6 +171,7 @@ impl WorkerStats {
             timers_ns: Counter::default(),
             pass_us: Counter::default(),
             command_cpu_max_us: Counter::default(),
+            step_cpu_max_us: Counter::default(),
             expire_ns: Counter::default(),
             blocked: Counter::default(),
             pubsub_clients: Counter::default(),
@@ -224,6 +227,7 @@ impl WorkerStats {
             &self.pass_max_commands,
             &self.timers_ns,
             &self.command_cpu_max_us,
+            &self.step_cpu_max_us,
             &self.expire_ns,
         ];
         for counter in resettable {

@@ -1,8 +1,8 @@
 //! Replies with the elements of a large value, written in slices.
 //!
 //! The handler takes the value's root, which costs the same at any size, and lets go of the lock; the elements of that moment are
-//! then written about 100 µs at a time, while the worker serves its other connections and the value may change. A reply that fills
-//! the connection's output waits until the client has read some of it. In a transaction the slices follow each other at once.
+//! then written about 100 µs at a time, while the worker serves its other connections and the value may change, or go. A reply that
+//! fills the connection's output waits until the client has read some of it. In a transaction the slices follow each other at once.
 
 use crate::exec::{Continuation, Exec, Outcome, SLICE_US, Stop};
 use crate::reply::Reply;

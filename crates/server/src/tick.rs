@@ -4,7 +4,9 @@
 
 use crate::connection::State as Doing;
 use crate::evict;
+use crate::lazyfree::removal;
 use crate::shared::Shared;
+use crate::tracking;
 use crate::worker::{Action, Local, State};
 use gimmal_io::ConnId;
 use gimmal_store::{Expired, Shard};
@@ -15,6 +17,9 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub struct Ticker {
     last: Option<Instant>,
+    collected: Option<Instant>,
+    /// Another thread frees what may be of this one's heap.
+    freeing: bool,
     shard: usize,
     connection: usize,
     long_passes: u32,
@@ -26,6 +31,8 @@ pub struct Ticker {
 
 /// Between two ticks.
 const TICK: Duration = Duration::from_millis(100);
+/// Between two collections of what another thread frees meanwhile: all at once it would be ms.
+const COLLECT_PAUSE: Duration = Duration::from_micros(250);
 /// A slice of active expiry, and the time between two of them while there is a backlog: a quarter of the processor, as in Redis.
 const EXPIRE_BUDGET: Duration = Duration::from_millis(1);
 const EXPIRE_PAUSE: Duration = Duration::from_millis(3);
@@ -47,6 +54,7 @@ impl Ticker {
         match self.last {
             Some(last) if !self.evicting => {
                 let until_tick = most.saturating_sub(last.elapsed());
+                let until_tick = if self.freeing { until_tick.min(COLLECT_PAUSE) } else { until_tick };
                 self.behind.map_or(until_tick, |ended| until_tick.min(EXPIRE_PAUSE.saturating_sub(ended.elapsed())))
             }
             _ => Duration::ZERO,
@@ -58,11 +66,14 @@ impl Ticker {
 pub fn tick(state: &mut State) {
     // Clients go before keys do.
     state.ticker.evicting = !evict::clients::go_on(state) && evict::go_on(state);
+    state.publish_rest();
     let now = Instant::now();
+    collect(state, now);
     if state.ticker.last.is_some_and(|last| now.duration_since(last) < TICK) {
         if state.ticker.behind.is_some_and(|ended| now.duration_since(ended) >= EXPIRE_PAUSE) {
             state.local.now_ms = crate::now_ms();
             expire(state, now);
+            state.publish_rest();
         }
         return;
     }
@@ -70,6 +81,9 @@ pub fn tick(state: &mut State) {
     state.local.now_ms = crate::now_ms();
     state.local.look_at_clock();
     expire(state, now);
+    // What has expired is being freed: the next collection should not wait for the next tick.
+    state.ticker.freeing |= state.shared.lazyfree.pending() > 0;
+    tracking::tick(state);
     state.publish_rest();
     time_limits(state);
     rebalance(state);
@@ -77,8 +91,19 @@ pub fn tick(state: &mut State) {
     if state.local.id == 0 {
         state.shared.look_at_rates(now);
     }
-    crate::alloc::collect();
     state.local.stats.timers_ns.add(u64::try_from(now.elapsed().as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// Takes back what other threads have freed of this one's heap: at every tick, and more often while something large is being freed.
+fn collect(state: &mut State, now: Instant) {
+    // Once more after it has ended.
+    let freeing = state.shared.lazyfree.pending() > 0;
+    let pause = if freeing || state.ticker.freeing { COLLECT_PAUSE } else { TICK };
+    if state.ticker.collected.is_none_or(|last| now.duration_since(last) >= pause) {
+        state.ticker.collected = Some(now);
+        state.ticker.freeing = freeing;
+        crate::alloc::collect();
+    }
 }
 
 /// Removes expired keys and fields of this worker's share of the shards, for at most a millisecond.
@@ -120,18 +145,18 @@ fn expire_in(local: &mut Local, shared: &Shared, shard: &mut Shard<'_>, db: usiz
     let mut all = Vec::new();
     shard.table(db).expire_some(now_ms, EXPIRE_KEYS, &mut |expired, hash| all.push((expired, hash)));
     for (expired, hash) in all {
-        if shard.state().modified(db, hash, expired.key()) {
-            local.woken(db, expired.key());
-        }
+        local.modified(shared, shard.state(), db, hash, expired.key(), 0);
         let names = match &expired {
             Expired::Key(_) => &[][..],
             Expired::Fields { names, .. } => names,
         };
         if local.log_active {
-            let name: &[u8] = if names.is_empty() { b"DEL" } else { b"HDEL" };
+            let lazy = local.config.lazyfree_lazy_expire();
+            let name = if names.is_empty() { removal(lazy) } else { b"HDEL" };
             let words = [name, expired.key()].into_iter().chain(names.iter().map(Vec::as_slice));
             let lsn = local.append(db, &words.collect::<Vec<_>>());
             shard.state().stamp(db, hash, lsn);
+            local.changed_by_others(lsn);
         }
         match expired {
             Expired::Key(removed) => {

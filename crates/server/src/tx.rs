@@ -18,6 +18,7 @@ use crate::dispatch;
 use crate::exec::{Continuation, Exec, Outcome, ReplyError, Stop, error};
 use crate::keys;
 use crate::session::ReplyMode;
+use crate::tracking;
 use gimmal_io::Output;
 use gimmal_resp::Span;
 use gimmal_store::{Hash, LentShard};
@@ -43,6 +44,8 @@ const KEYLESS: &[&str] = &[
     "spublish",
     "time",
     "unwatch",
+    "wait",
+    "waitaof",
 ];
 
 /// Memory of a queued or watched item beside its bytes, about.
@@ -356,7 +359,11 @@ fn is_silent(exec: &Exec<'_>) -> bool {
 
 /// Runs one command to its end; there is nothing that it could wait for.
 fn run_one(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) {
-    let outcome = match dispatch::call(exec, entry, args) {
+    let outcome = match tracking::is_gated(exec, entry) {
+        true => tracking::call(exec, entry, args),
+        false => dispatch::call(exec, entry, args),
+    };
+    let outcome = match outcome {
         Err(Stop::Continue(long)) => finish(exec, long),
         other => other,
     };
@@ -450,7 +457,7 @@ pub fn tell_watchers(exec: &mut Exec<'_>, partner: impl Fn(usize) -> Option<usiz
             });
             if there.contains(&true) {
                 let mut locked = exec.lock_held(db, hash, &name);
-                exec.modified(&mut locked.key());
+                exec.tell_watchers(locked.key());
             }
         }
     }

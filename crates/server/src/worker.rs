@@ -7,6 +7,7 @@
 //! [`State`] is all of a worker but its engine, so that it is compiled once for the three engines; what it wants of the
 //! engine while a completion is borrowed from it goes through `actions`.
 
+use crate::batch::Scratch;
 use crate::blocking::{Blocked, Waiter};
 use crate::command::gate;
 use crate::config::{ClientClass, Config, Events};
@@ -15,10 +16,10 @@ use crate::evict::Evictor;
 use crate::mail::Message;
 use crate::notify;
 use crate::pubsub::{Receiver, Subscribers};
-use crate::serve::Scratch;
 use crate::session::Peer;
 use crate::shared::{Settings, Shared};
 use crate::stats::WorkerStats;
+use crate::tracking::{Changes, Tracker};
 use crate::tx::Gathered;
 use crate::{accept, evict, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
@@ -119,7 +120,7 @@ pub struct Local {
     /// Threshold of the latency monitor, in µs.
     pub delayed_us: i64,
     /// The lowest of the two and [`STALE_US`]: from here on a command is looked at more closely.
-    pub notable_us: i64,
+    pub notable_ns: u64,
     /// Unread replies, in bytes, beyond which a client is closed at once.
     pub output_limit: usize,
     /// Bytes from which a request, and a reply, is entered into the command log.
@@ -138,6 +139,10 @@ pub struct Local {
     pub gathered: Gathered,
     /// Connections of this worker that listen, and what is to be handed to them.
     pub pubsub: Subscribers,
+    /// What the command that runs has changed, for who asks for prefixes.
+    pub changes: Changes,
+    /// Whose reads are remembered: the client's whose command runs.
+    pub reader: Option<Arc<Tracker>>,
     /// There are monitors.
     pub monitored: bool,
     /// The line of the command that runs, until it is shown.
@@ -156,9 +161,13 @@ pub struct Local {
     pub blocking: Option<Arc<Waiter>>,
     /// The command that runs is a waiter's.
     pub serving: bool,
+    /// Times that the command that runs has begun anew, as what a thread had made for it was no use.
+    pub begun_anew: u32,
     appender: Appender,
     record: Record,
     timer: quanta::Clock,
+    /// Thread CPU time at the end of the last step, if that is measured.
+    step_ended: Duration,
     lap: u64,
     pass_began: u64,
     commands_before_pass: u64,
@@ -189,7 +198,7 @@ impl<E: Engine> Worker<E> {
             gates: 0,
             slower_than_us: -1,
             delayed_us: i64::MAX,
-            notable_us: i64::MAX,
+            notable_ns: u64::MAX,
             output_limit: usize::MAX,
             large_request: usize::MAX,
             large_reply: usize::MAX,
@@ -199,6 +208,8 @@ impl<E: Engine> Worker<E> {
             exclusive: false,
             gathered: Gathered::default(),
             pubsub: Subscribers::default(),
+            changes: Changes::default(),
+            reader: None,
             monitored: false,
             line: None,
             pushed: false,
@@ -209,7 +220,9 @@ impl<E: Engine> Worker<E> {
             ready_keys: VecDeque::new(),
             blocking: None,
             serving: false,
+            begun_anew: 0,
             record: Record::new(),
+            step_ended: Duration::ZERO,
             lap: timer.raw(),
             pass_began: timer.raw(),
             commands_before_pass: 0,
@@ -246,6 +259,7 @@ impl<E: Engine> Worker<E> {
     /// Serves until the server stops.
     pub fn run(mut self) -> io::Result<()> {
         let shared = self.state.shared.clone();
+        shared.lazyfree.serve_this_thread();
         while !shared.lifecycle.is_stopping() {
             let timeout = self.sleep_for();
             self.pass(&shared, timeout)?;
@@ -258,26 +272,31 @@ impl<E: Engine> Worker<E> {
     pub fn pass(&mut self, shared: &Shared, timeout: Duration) -> io::Result<()> {
         let me = self.state.local.id;
         self.engine.wait(Some(timeout))?;
+        self.state.local.end_step();
         shared.mail[me].awake();
         self.state.local.appender.awake();
         let mut batch = shared.keyspace.gate().enter(me);
         self.state.begin_pass();
         self.complete(&mut batch);
         self.state.time_out();
+        self.state.local.end_step();
         self.state.run_ready(&mut batch);
         self.state.serve_ready(&mut batch);
         self.state.release_held();
         self.state.look_for_publications();
         self.flush();
         drop(batch);
+        self.state.local.end_step();
         if self.state.local.log_active {
             shared.log.ring();
         }
         shared.keyspace.collect(me);
         self.state.read_mail();
         self.act();
+        self.state.local.end_step();
         tick::tick(&mut self.state);
         self.act();
+        self.state.local.end_step();
         self.state.end_pass(self.engine.counters());
         Ok(())
     }
@@ -314,6 +333,7 @@ impl<E: Engine> Worker<E> {
                 Completion::Detached { conn, socket } => state.detached(conn, socket),
                 Completion::Woken => {}
             }
+            state.local.end_step();
             state.step_aside(batch);
         }
         self.act();
@@ -517,25 +537,19 @@ impl State {
 
     /// Starts closing a connection: nothing more is run or sent.
     pub fn close(&mut self, id: ConnId) {
-        if let Some(connection) = self.connections.find(id)
-            && connection.state != Doing::Closing
-        {
-            if connection.session.is_listener() {
-                self.local.stop_listening(&self.shared, &mut connection.session, id);
-            }
-            connection.state = Doing::Closing;
-            connection.aside = None;
-            self.actions.push(Action::Close(id));
-            self.end_wait_of(id);
+        let Some(mut connection) = self.connections.lift(id) else { return };
+        if connection.state != Doing::Closing {
+            self.begin_close(id, &mut connection);
         }
+        self.connections.put_back(id, connection);
     }
 
     /// The engine is through with a connection.
     fn forget(&mut self, id: ConnId) {
         if let Some(mut connection) = self.connections.remove(id) {
             self.uncount_buffers(&mut connection);
-            if connection.session.is_listener() {
-                self.local.stop_listening(&self.shared, &mut connection.session, id);
+            if connection.session.is_known() {
+                self.local.end_session(&self.shared, &mut connection.session, id);
             }
             self.shared.lifecycle.leave();
             self.local.stats.connections.set(self.connections.len() as u64);
@@ -553,21 +567,42 @@ impl Local {
         nanos
     }
 
+    /// The worker turns to something else: if that is measured, remembers the processor time since it last did, if it is the most
+    /// so far. So the steps are all that the worker does: commands and what is around them, sends, timers.
+    #[inline]
+    pub fn end_step(&mut self) {
+        if self.tracks_cpu {
+            self.measure_step();
+        }
+    }
+
+    #[cold]
+    fn measure_step(&mut self) {
+        let now = crate::os::thread_cpu();
+        // Nothing was measured before the first time.
+        if self.step_ended > Duration::ZERO {
+            let took_us = (now - self.step_ended).as_nanos().div_ceil(1000);
+            self.stats.step_cpu_max_us.raise(u64::try_from(took_us).unwrap_or(u64::MAX));
+        }
+        self.step_ended = now;
+    }
+
     /// Moves the time on within a pass.
     pub fn advance_clock(&mut self) {
         self.now_ms = self.now_ms.max(crate::now_ms());
     }
 
-    /// A raw reading of the timer, for `raw_ns_since`.
+    /// The timer's reading at the end of the last command.
     #[inline]
     pub fn now_raw(&self) -> u64 {
         self.lap
     }
 
-    /// Nanoseconds from a raw reading to the end of the last command.
-    #[inline]
-    pub fn raw_ns_since(&self, raw: u64) -> u64 {
-        self.timer.delta_as_nanos(raw, self.lap)
+    /// The raw reading this many nanoseconds after the end of the last command, about.
+    pub fn raw_after(&self, ns: u64) -> u64 {
+        // A tick is a nanosecond or less; what a million of them is says how much less.
+        let per_million = self.timer.delta_as_nanos(0, 1_000_000).max(1);
+        self.lap + ns * 1_000_000 / per_million
     }
 
     /// Whether the log has room for another write; looked at before each batch, since an append itself never waits.
@@ -598,7 +633,8 @@ impl Local {
             threshold_ms => threshold_ms.saturating_mul(1000),
         };
         let slow_us = if self.slower_than_us < 0 { i64::MAX } else { self.slower_than_us };
-        self.notable_us = slow_us.min(self.delayed_us).min(STALE_US);
+        let notable_us = slow_us.min(self.delayed_us).min(STALE_US);
+        self.notable_ns = u64::try_from(notable_us).unwrap_or(0).saturating_mul(1000);
         self.output_limit = match config.client_output_buffer_limit(ClientClass::Normal).hard {
             0 => usize::MAX,
             hard => usize::try_from(hard).unwrap_or(usize::MAX).max(OUTPUT_UNLIMITED),
@@ -609,6 +645,7 @@ impl Local {
         self.large_reply = bytes(config.commandlog_reply_larger_than());
         self.tracks_latency = config.latency_tracking();
         self.tracks_cpu = config.command_cpu_tracking();
+        self.step_ended = Duration::ZERO;
         self.evictor.adopt(&config);
         self.events = notify::published(config.notify_keyspace_events());
         self.config = config;

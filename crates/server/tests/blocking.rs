@@ -8,7 +8,7 @@ use in_process::{InProcess, Random};
 use running::Client;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// One worker has no one to meet, two have each other, eight share the processors.
@@ -20,15 +20,23 @@ fn bytes_of(reply: &Reply) -> Vec<u8> {
 
 /// Waits until so many clients are blocked.
 fn await_blocked(control: &mut Client, count: usize) {
-    let wanted = format!("blocked_clients:{count}\r\n");
+    await_info(control, &format!("blocked_clients:{count}\r\n"));
+}
+
+/// Waits until so many clients are connected.
+fn await_clients(control: &mut Client, count: usize) {
+    await_info(control, &format!("connected_clients:{count}\r\n"));
+}
+
+fn await_info(control: &mut Client, wanted: &str) {
     let started = Instant::now();
     loop {
         let info = control.ask("INFO clients");
         let info = info.as_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default();
-        if info.contains(&wanted) {
+        if info.contains(wanted) {
             return;
         }
-        assert!(started.elapsed() < Duration::from_secs(20), "{count} clients were to be blocked: {info}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{wanted:?} was expected: {info}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -146,6 +154,54 @@ fn the_longest_waiting_is_served_first() {
     }
 }
 
+/// What is pushed while somebody waits is his, though others ask for it on other workers at that very moment. They once got one in
+/// a few hundred.
+#[test]
+fn who_does_not_wait_comes_behind_who_does() {
+    const ROUNDS: usize = 400;
+    for workers in [2, 8] {
+        let server = InProcess::start(workers);
+        let (is_over, stolen) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for thief in ["LPOP queue", "RPOPLPUSH queue other", "LMPOP 2 none queue LEFT", "ZPOPMIN scores"] {
+                let (server, is_over, stolen) = (&server, &is_over, &stolen);
+                scope.spawn(move || {
+                    let mut client = server.connect();
+                    while !is_over.load(Relaxed) {
+                        let reply = client.ask(thief);
+                        let got = reply.as_list().is_some_and(|list| !list.is_empty()) || reply.as_bytes().is_some();
+                        if got {
+                            // Something else in its place, so that the waiter comes back and the test ends.
+                            stolen.lock().expect("not poisoned").push((thief, reply));
+                            client.ask(if thief.starts_with('Z') { "ZADD scores 1 x" } else { "RPUSH queue x" });
+                        }
+                    }
+                });
+            }
+            let (mut control, mut producer) = (server.connect(), server.connect());
+            let (mut waiter, mut scored) = (server.connect(), server.connect());
+            for round in 0..ROUNDS {
+                let mut request = Vec::new();
+                encode_command(&mut request, &[&b"BLPOP"[..], b"queue", b"0"]);
+                waiter.send(&request);
+                let mut request = Vec::new();
+                encode_command(&mut request, &[&b"BZPOPMIN"[..], b"scores", b"0"]);
+                scored.send(&request);
+                await_blocked(&mut control, 2);
+                assert_eq!(producer.ask(&format!("RPUSH queue {round}")), Reply::Integer(1));
+                assert_eq!(producer.ask(&format!("ZADD scores 1 {round}")), Reply::Integer(1));
+                for client in [&mut waiter, &mut scored] {
+                    let reply = client.reply();
+                    assert!(reply.as_list().is_some_and(|list| list.len() >= 2), "round {round}: {reply:?}");
+                }
+            }
+            is_over.store(true, Relaxed);
+        });
+        let stolen = stolen.into_inner().expect("not poisoned");
+        assert!(stolen.is_empty(), "taken with {workers} workers from who waits for it: {stolen:?}");
+    }
+}
+
 /// Clients that leave while they wait take nothing with them, and those that stay get everything.
 #[test]
 fn who_leaves_takes_nothing_along() {
@@ -178,5 +234,133 @@ fn who_leaves_takes_nothing_along() {
         }
         assert!(received >= ELEMENTS / 3, "only {received} received");
         assert_eq!(control.ask("EXISTS jobs"), Reply::Integer(0));
+    }
+}
+
+/// A client sent a pop and closed its side while the pop could not run yet. When it ran and found nothing it began to wait, for good:
+/// the end had been seen, and nobody looked again. The next element went to it.
+#[test]
+fn who_has_left_does_not_begin_to_wait() {
+    let server = InProcess::start(2);
+    let mut control = server.connect();
+    for wait in ["BLPOP jobs 0", "XREAD BLOCK 0 STREAMS events $", "BZPOPMIN board 0"] {
+        let mut leaves = server.connect();
+        assert_eq!(leaves.ask("PING"), Reply::Simple("PONG".into()));
+        assert!(!control.ask("CLIENT PAUSE 100000 ALL").is_error());
+        let words: Vec<&[u8]> = wait.split(' ').map(str::as_bytes).collect();
+        let mut request = Vec::new();
+        encode_command(&mut request, &words);
+        leaves.send(&request);
+        drop(leaves);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!control.ask("CLIENT UNPAUSE").is_error());
+        await_clients(&mut control, 1);
+        await_blocked(&mut control, 0);
+    }
+    assert_eq!(control.ask("RPUSH jobs element"), Reply::Integer(1));
+    assert_eq!(control.ask("LLEN jobs"), Reply::Integer(1), "a client that was gone has taken the element");
+}
+
+/// XREADGROUP reads for a group: when the stream goes, by whatever command, the wait is over. It was told of a removal, but not of a
+/// value of another type in the stream's place.
+#[test]
+fn who_reads_for_a_group_is_told_that_the_stream_has_gone() {
+    let server = InProcess::start(2);
+    let (mut control, mut reader, mut plain) = (server.connect(), server.connect(), server.connect());
+    let send = |client: &mut Client, line: &str| {
+        let mut request = Vec::new();
+        encode_command(&mut request, &line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+        client.send(&request);
+    };
+    // A plain reader waits for whatever stream there will be.
+    send(&mut plain, "XREAD BLOCK 0 STREAMS events 0");
+    await_blocked(&mut control, 1);
+    let over = [
+        ("SET events text", "WRONGTYPE"),
+        ("RPUSH other element|RENAME other events", "WRONGTYPE"),
+        ("MULTI|DEL events|SET events text|EXEC", "WRONGTYPE"),
+        ("DEL events", "NOGROUP"),
+    ];
+    for (lines, prefix) in over {
+        control.ask("DEL events");
+        assert!(!control.ask("XGROUP CREATE events group $ MKSTREAM").is_error());
+        send(&mut reader, "XREADGROUP GROUP group me BLOCK 0 STREAMS events >");
+        await_blocked(&mut control, 2);
+        lines.split('|').for_each(|line| assert!(!control.ask(line).is_error(), "{line}"));
+        let text = running::error_text(&reader.reply());
+        assert!(text.starts_with(prefix), "{lines}: {text}");
+        await_blocked(&mut control, 1);
+    }
+    control.ask("DEL events");
+    assert!(!control.ask("XADD events * field value").is_error());
+    assert!(plain.reply().as_list().is_some());
+}
+
+/// Many readers of one stream, many poppers of one list: serving them looked at all of them anew for each, so that one command with ten
+/// thousand of them held its worker up for seconds.
+#[test]
+fn many_waiters_of_one_key_are_served_in_one_go() {
+    const WAITERS: usize = 3000;
+    let server = InProcess::start(1);
+    let mut control = server.connect();
+    let mut waiters: Vec<Client> = (0..WAITERS).map(|_| server.connect()).collect();
+    for (line, wake) in [("XREAD BLOCK 0 STREAMS key $", "XADD key * f v"), ("BLPOP key 0", "RPUSH key")] {
+        control.ask("DEL key");
+        let mut request = Vec::new();
+        encode_command(&mut request, &line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+        waiters.iter_mut().for_each(|waiter| waiter.send(&request));
+        await_blocked(&mut control, WAITERS);
+        let wake = if wake == "RPUSH key" { format!("{wake}{}", " x".repeat(WAITERS)) } else { wake.to_string() };
+        assert!(!control.ask(&wake).is_error());
+        assert!(waiters.iter_mut().all(|waiter| waiter.reply().as_list().is_some()));
+        await_blocked(&mut control, 0);
+    }
+}
+
+/// Each of a group's readers is told, on whichever worker, by whatever command the stream goes; INFO counts the key they wait for.
+#[test]
+fn every_reader_of_a_group_is_told_that_the_stream_has_gone() {
+    const READERS: usize = 3;
+    for workers in WORKERS {
+        let server = InProcess::start(workers);
+        let mut control = server.connect();
+        for round in 0..24 {
+            assert_eq!(control.ask("DEL s other"), Reply::Integer(0), "round {round}");
+            control.ask("XGROUP CREATE s g $ MKSTREAM");
+            let mut waiting = Vec::new();
+            let mut wait = |words: &[&[u8]], control: &mut Client| {
+                let mut request = Vec::new();
+                encode_command(&mut request, words);
+                let mut client = server.connect();
+                client.send(&request);
+                waiting.push(client);
+                await_blocked(control, waiting.len());
+            };
+            for _ in 0..READERS {
+                wait(&[b"XREADGROUP", b"GROUP", b"g", b"c", b"BLOCK", b"0", b"STREAMS", b"s", b">"], &mut control);
+            }
+            let info = control.ask("INFO clients");
+            let info = String::from_utf8_lossy(info.as_bytes().expect("text")).into_owned();
+            assert!(info.contains("total_blocking_keys:1\r\ntotal_blocking_keys_on_nokey:1\r\n"), "{info}");
+            let (end, error) = match round % 6 {
+                0 => ("SET s v", "WRONGTYPE"),
+                1 => ("SADD other v", "WRONGTYPE"),
+                2 => ("DEL s", "NOGROUP"),
+                3 => ("XGROUP DESTROY s g", "NOGROUP"),
+                4 => ("RENAME s other", "NOGROUP"),
+                _ => ("FLUSHALL", "NOGROUP"),
+            };
+            assert!(!matches!(control.ask(end), Reply::Error(_)));
+            if round % 6 == 1 {
+                assert!(!matches!(control.ask("RENAME other s"), Reply::Error(_)));
+            }
+            for client in &mut waiting {
+                let reply = client.reply();
+                assert!(matches!(&reply, Reply::Error(text) if text.starts_with(error.as_bytes())), "{end}: {reply:?}");
+            }
+            await_blocked(&mut control, 0);
+            control.ask("DEL s");
+            control.ask("DEL other");
+        }
     }
 }

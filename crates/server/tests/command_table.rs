@@ -15,7 +15,9 @@ use std::path::Path;
 const DEFINITIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/commands");
 
 /// Commands that are newer than the definitions.
-const NEWER: [&str; 21] = [
+const NEWER: [&str; 23] = [
+    "xdelex",
+    "xackdel",
     "hexpire",
     "hpexpire",
     "hexpireat",

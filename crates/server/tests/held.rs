@@ -140,6 +140,21 @@ fn what_is_said_by_message_comes_behind_held_replies() {
 }
 
 #[test]
+fn an_invalidation_comes_with_the_write_that_it_shows() {
+    let mut server = Held::new();
+    let (mut reader, mut writer) = (server.connect(), server.connect());
+    reader.write_all(b"HELLO 3\r\nCLIENT TRACKING on\r\nGET k\r\n").unwrap();
+    let told = server.told(&mut reader);
+    assert!(told.ends_with("+OK\r\n_\r\n"), "{told}");
+    writer.write_all(b"SET k v\r\n").unwrap();
+    assert_eq!(server.told(&mut writer), "");
+    assert_eq!(server.told(&mut reader), "", "told of a write that may yet be lost");
+    server.release();
+    assert_eq!(server.told(&mut writer), "+OK\r\n");
+    assert_eq!(server.told(&mut reader), ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n");
+}
+
+#[test]
 fn a_key_found_expired_is_a_write_of_its_own() {
     let mut server = Held::new();
     let mut client = server.connect();

@@ -215,3 +215,50 @@ fn the_largest_clients_are_closed_when_all_take_too_much() {
         drop((hoarders, stays));
     }
 }
+
+/// A client reads a large value whole, and not to the end; the key is removed meanwhile. Whoever held the value last freed it where it
+/// stood: the worker, when it closed the connection.
+#[test]
+fn what_a_reply_holds_last_is_freed_in_the_background() {
+    // More than two sockets' buffers take.
+    const ELEMENTS: usize = 150_000;
+    let server = InProcess::start(1);
+    let mut client = server.connect();
+    let kinds = [
+        ("RPUSH key", "", "LRANGE key 0 -1"),
+        ("SADD key", "", "SMEMBERS key"),
+        ("HSET key", " value", "HGETALL key"),
+        ("ZADD key", "", "ZRANGE key 0 -1"),
+        ("XADD key * field", "", "XRANGE key - +"),
+    ];
+    for (add, tail, read) in kinds {
+        let (first, step) =
+            (if add.starts_with("ZADD") { "1 " } else { "" }, if add.starts_with('X') { 1 } else { 500 });
+        for from in (0..ELEMENTS).step_by(500) {
+            let mut bytes = Vec::new();
+            for at in (from..from + 500).step_by(step) {
+                let elements: String = (at..at + step).map(|n| format!(" {first}{n:0100}{tail}")).collect();
+                let line = format!("{add}{elements}");
+                encode_command(&mut bytes, &line.split(' ').collect::<Vec<_>>());
+            }
+            client.send(&bytes);
+            (0..500 / step).for_each(|_| assert!(!client.reply().is_error()));
+        }
+        let mut slow = server.connect();
+        let mut bytes = Vec::new();
+        encode_command(&mut bytes, &read.split(' ').collect::<Vec<_>>());
+        slow.send(&bytes);
+        // It is answered to as far as buffers go.
+        assert_eq!(slow.stream.peek(&mut [0]).expect("the reply's beginning"), 1);
+        let before = field(&mut client, "memory", "lazyfreed_objects");
+        assert_eq!(client.ask("DEL key"), Reply::Integer(1));
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(field(&mut client, "memory", "lazyfreed_objects"), before, "{read} holds the value");
+        drop(slow);
+        let started = Instant::now();
+        while field(&mut client, "memory", "lazyfreed_objects") == before {
+            assert!(started.elapsed() < Duration::from_secs(20), "{read}: nothing was freed in the background");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

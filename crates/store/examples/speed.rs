@@ -154,8 +154,9 @@ fn operate(
         let batch = keyspace.gate().enter(participant);
         let hashes = picked.map(|key| keyspace.hash(&key));
         if prefetching {
-            hashes.iter().for_each(|hash| keyspace.prefetch_shard(&batch, 0, *hash));
-            let buckets = hashes.map(|hash| keyspace.prefetch_bucket(&batch, 0, hash));
+            let ahead = keyspace.ahead(&batch, 0).expect("the database is filled");
+            hashes.iter().for_each(|hash| ahead.shard(*hash));
+            let buckets = hashes.map(|hash| ahead.bucket(hash));
             buckets.iter().flatten().for_each(Bucket::prefetch_entry);
         }
         for (key, hash) in picked.iter().zip(hashes) {

@@ -116,6 +116,14 @@ pub enum Large {
 }
 
 impl Large {
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Rope(rope) => rope.memory_bytes(),
+            Self::Tree(tree) => tree.memory_bytes(),
+        }
+    }
+
     /// About how many allocations dropping it frees.
     pub fn free_cost(&self) -> usize {
         match self {
@@ -706,14 +714,14 @@ impl RawEntry {
         fits
     }
 
+    /// What `look` says of a large value, which stays where it is.
+    #[inline]
+    fn with_large<R>(self, look: impl FnOnce(&Large) -> R) -> Option<R> {
+        std::mem::ManuallyDrop::new(self.move_large()).as_ref().map(look)
+    }
+
     fn large_cost(self) -> usize {
-        match self.header().encoding() {
-            ROPE | TREE => {
-                let large = std::mem::ManuallyDrop::new(self.move_large());
-                large.as_ref().map_or(0, Large::free_cost)
-            }
-            _ => 0,
-        }
+        self.with_large(Large::free_cost).unwrap_or(0)
     }
 
     #[inline]
@@ -785,15 +793,7 @@ impl RawEntry {
     }
 
     pub(crate) fn memory_bytes(self) -> usize {
-        let large = match self.header().encoding() {
-            ROPE | TREE => match &*std::mem::ManuallyDrop::new(self.move_large()) {
-                Some(Large::Rope(rope)) => rope.memory_bytes(),
-                Some(Large::Tree(tree)) => tree.memory_bytes(),
-                None => 0,
-            },
-            _ => 0,
-        };
-        self.size() + large
+        self.size() + self.with_large(Large::memory_bytes).unwrap_or(0)
     }
 
     pub(crate) fn is_modified(self) -> bool {

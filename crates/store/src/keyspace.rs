@@ -41,6 +41,36 @@ pub struct Keyspace {
     reclaim: Arc<Reclaim>,
 }
 
+/// One database, to request from memory what the commands of a batch are going to use. Takes no lock and reads no entry.
+#[derive(Clone, Copy)]
+pub struct Ahead<'b> {
+    keyspace: &'b Keyspace,
+    database: &'b Database,
+}
+
+impl<'b> Ahead<'b> {
+    /// Requests the lock of a key's shard and the root of its table.
+    #[inline]
+    pub fn shard(&self, hash: Hash) {
+        let shard = self.keyspace.shard_of(hash) as usize;
+        prefetch_to_write(&raw const self.keyspace.shards[shard]);
+        prefetch(std::ptr::from_ref(self.database.root(shard)));
+    }
+
+    /// Finds and requests the bucket in which a key would be. `None` if there are no keys.
+    #[inline]
+    pub fn bucket(&self, hash: Hash) -> Option<Bucket<'b>> {
+        let bits = self.keyspace.shard_bits;
+        // 14 bits fit.
+        let root = self.database.root(hash.shard(bits) as usize);
+        // SAFETY: the batch, which is borrowed as long as the bucket, lasts while it is used.
+        let (segment, buckets) = unsafe { root.segment(hash.below_shard(bits)) }?;
+        let fingerprint = hash.fingerprint();
+        Segment::prefetch_buckets(segment.as_ptr(), buckets, fingerprint);
+        Some(Bucket { segment, buckets, fingerprint, batch: PhantomData })
+    }
+}
+
 /// A bucket that was requested, and stays allocated as long as the batch.
 #[derive(Clone, Copy)]
 pub struct Bucket<'b> {
@@ -124,23 +154,10 @@ impl Keyspace {
         self.shards[shard as usize].is_lent_by(batch)
     }
 
-    /// Requests the lock of a key's shard and the root of its table.
+    /// For prefetching in one database. `None` if it was never used.
     #[inline]
-    pub fn prefetch_shard(&self, batch: &Batch<'_>, db: usize, hash: Hash) {
-        let shard = self.shard_of(hash) as usize;
-        prefetch_to_write(&raw const self.shards[shard]);
-        if let Some(database) = self.database(batch, db) {
-            prefetch(std::ptr::from_ref(database.root(shard)));
-        }
-    }
-
-    /// Finds and requests the bucket in which a key would be. Takes no lock and reads no entry. `None` if there are no keys.
-    #[inline]
-    pub fn prefetch_bucket<'b>(&self, batch: &'b Batch<'_>, db: usize, hash: Hash) -> Option<Bucket<'b>> {
-        let (segment, buckets) = self.segment(batch, db, hash)?;
-        let fingerprint = hash.fingerprint();
-        Segment::prefetch_buckets(segment.as_ptr(), buckets, fingerprint);
-        Some(Bucket { segment, buckets, fingerprint, batch: PhantomData })
+    pub fn ahead<'b>(&'b self, batch: &'b Batch<'_>, db: usize) -> Option<Ahead<'b>> {
+        self.database(batch, db).map(|database| Ahead { keyspace: self, database })
     }
 
     /// Number of keys in a database: a sum over shards that may be changing.
@@ -274,14 +291,6 @@ impl Keyspace {
         // SAFETY: null or a database that is not freed before the batch ends: that takes a closed gate, or this thread's own
         // exclusive access, during which it calls nothing else.
         unsafe { self.databases[db].load(Ordering::Acquire).as_ref() }
-    }
-
-    #[inline]
-    fn segment(&self, batch: &Batch<'_>, db: usize, hash: Hash) -> Option<(Segment, usize)> {
-        // 14 bits fit.
-        let root = self.database(batch, db)?.root(self.shard_of(hash) as usize);
-        // SAFETY: the caller's batch lasts while it uses the result.
-        unsafe { root.segment(hash.below_shard(self.shard_bits)) }
     }
 
     fn sum(&self, batch: &Batch<'_>, db: usize, of: impl Fn(&Root) -> usize) -> usize {

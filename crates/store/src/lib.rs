@@ -6,7 +6,7 @@
 //! Keyspace ── databases ── one Cell per shard: Table (under the shard's lock) and Root (read by all)
 //!                            └ Directory ── Segments (1 to 15 buckets of 8 slots) ── entries (header, key, value)
 //! ```
-//! A thread enters the [`Gate`] as a participant and gets a [`Batch`]; with it it prefetches ([`Keyspace::prefetch_bucket`],
+//! A thread enters the [`Gate`] as a participant and gets a [`Batch`]; with it it prefetches ([`Keyspace::ahead`], [`Ahead::bucket`],
 //! [`Bucket::prefetch_entry`]) and locks shards ([`Keyspace::try_lock`]); a [`Shard`] gives tables and durability state. Between
 //! batches it calls [`Keyspace::collect`].
 //!
@@ -44,6 +44,7 @@ mod hash;
 mod keyspace;
 #[allow(unsafe_code)]
 mod prefetch;
+mod readers;
 #[allow(unsafe_code)]
 mod reclaim;
 mod rope;
@@ -66,7 +67,8 @@ pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, Large, NewValue, Owned
 pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};
 pub use gauge::Gauge;
 pub use hash::{Hash, SHARD_BITS_MAX};
-pub use keyspace::{Bucket, Keyspace, Options};
+pub use keyspace::{Ahead, Bucket, Keyspace, Options};
+pub use readers::{ReadKey, Reader, Readers, ReadersChange};
 pub use rope::{EXTENT, Rope, RopeBuilder};
 pub use shard::{LentShard, Shard, ShardState};
 pub use table::{EntryMut, Expired, POSITION_BITS, Put, Removed, StandaloneTable, Table};

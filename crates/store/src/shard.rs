@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::gate::Batch;
 use crate::hash::Hash;
 use crate::keyspace::Keyspace;
+use crate::readers::{ReadKey, Reader, Readers, ReadersChange};
 use crate::table::{Context, Table};
 use crate::waiters::{Waiter, Waiters};
 use crate::watch::Watchers;
@@ -53,7 +54,7 @@ pub struct LentShard<'k> {
 const LENT: u32 = 1 << 31;
 
 /// What belongs to a shard beside its tables. In declared order, so that the lock and what every command looks at under it share
-/// a cache line, which [`Keyspace::prefetch_shard`] requests.
+/// a cache line, which [`Ahead::shard`](crate::Ahead::shard) requests.
 #[repr(C, align(64))]
 pub(crate) struct ShardCell {
     pub(crate) context: Context,
@@ -175,7 +176,7 @@ pub struct ShardState {
     pub last_lsn: u64,
     /// Latest time, in ms, that a command in this shard has seen: time under the lock never goes back.
     pub last_now_ms: i64,
-    /// Who watches keys of this shard or waits for them; `None` if nobody does.
+    /// Who watches keys of this shard, waits for them or keeps copies of them; `None` if nobody does.
     attention: Option<Box<Attention>>,
     /// The highest durable LSN that was seen here.
     durable_lsn: u64,
@@ -197,6 +198,7 @@ type Stamps = HashMap<Stamp, u64, BuildHasherDefault<TakeHash>>;
 struct Attention {
     watchers: Watchers,
     waiters: Waiters,
+    readers: Readers,
 }
 
 #[derive(Default)]
@@ -292,8 +294,41 @@ impl ShardState {
         }
     }
 
+    /// Lists somebody who reads a key, and will be told when it changes.
+    pub fn read_by(&mut self, hash: Hash, name: &[u8], reader: &Arc<dyn Reader>) -> ReadersChange {
+        self.attention.get_or_insert_default().readers.add(hash, name, reader)
+    }
+
+    /// Takes those who have read a key, to tell them that it has changed: in any database, since they know only its name.
+    #[inline]
+    pub fn take_readers(&mut self, hash: Hash, name: &[u8]) -> (Vec<ReadKey>, ReadersChange) {
+        let Some(attention) = &mut self.attention else { return Default::default() };
+        let taken = attention.readers.take(hash, name);
+        self.forget_attention();
+        taken
+    }
+
+    /// Takes those who have read some keys, up to `most`, to tell them that these are remembered no longer.
+    pub fn forget_readers(&mut self, most: usize) -> (Vec<ReadKey>, ReadersChange) {
+        let Some(attention) = &mut self.attention else { return Default::default() };
+        let taken = attention.readers.take_some(most);
+        self.forget_attention();
+        taken
+    }
+
+    /// Takes all that is known of who has read what.
+    pub fn take_all_readers(&mut self) -> (Readers, ReadersChange) {
+        let Some(attention) = &mut self.attention else { return Default::default() };
+        let readers = std::mem::take(&mut attention.readers);
+        let change = readers.whole();
+        self.forget_attention();
+        (readers, change)
+    }
+
     fn forget_attention(&mut self) {
-        let idle = |attention: &Attention| attention.watchers.is_empty() && attention.waiters.is_empty();
+        let idle = |attention: &Attention| {
+            attention.watchers.is_empty() && attention.waiters.is_empty() && attention.readers.is_empty()
+        };
         if self.attention.as_deref().is_some_and(idle) {
             self.attention = None;
         }

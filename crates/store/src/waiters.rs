@@ -21,6 +21,9 @@ pub trait Waiter: Any + Send + Sync {
 
     /// The type of value that can serve it.
     fn kind(&self) -> Type;
+
+    /// Whether a change that leaves this at the key, a value of a type or none, concerns it.
+    fn is_concerned(&self, there: Option<Type>) -> bool;
 }
 
 /// The waiters of each key of a database, in the order in which they came.
@@ -129,6 +132,10 @@ mod tests {
 
         fn kind(&self) -> Type {
             Type::List
+        }
+
+        fn is_concerned(&self, there: Option<Type>) -> bool {
+            there == Some(Type::List)
         }
     }
 

@@ -190,9 +190,11 @@ fn worker(keyspace: &Keyspace, ledger: &Ledger, participant: usize, batches: usi
         let removals = if round / 200 % 2 == 0 { 20 } else { 80 };
         let picks: Vec<usize> = (0..24).map(|_| next(&mut random) as usize % ledger.0.len()).collect();
         let hashes: Vec<_> = picks.iter().map(|n| keyspace.hash(&n.to_le_bytes())).collect();
-        hashes.iter().for_each(|hash| keyspace.prefetch_shard(&batch, 0, *hash));
-        let buckets: Vec<_> = hashes.iter().map(|hash| keyspace.prefetch_bucket(&batch, 0, *hash)).collect();
-        buckets.iter().flatten().for_each(Bucket::prefetch_entry);
+        if let Some(ahead) = keyspace.ahead(&batch, 0) {
+            hashes.iter().for_each(|hash| ahead.shard(*hash));
+            let buckets: Vec<_> = hashes.iter().map(|hash| ahead.bucket(*hash)).collect();
+            buckets.iter().flatten().for_each(Bucket::prefetch_entry);
+        }
         for (n, hash) in picks.iter().zip(hashes) {
             if keyspace.gate().is_closing() {
                 break;

@@ -99,3 +99,25 @@ fn a_key_made_ready_during_a_claim_is_served() {
         assert!(!claim.is_open());
     });
 }
+
+/// A worker looks for a waiter in vain while the waiter's connection ends. The end of the connection was a `cancel` that failed, and
+/// the claim was given back to nobody: the next element went to a client that was long gone.
+#[test]
+fn who_has_left_is_not_given_back() {
+    loom::model(|| {
+        let claim = Arc::new(Claim::default());
+        let servers: Vec<_> = (0..2)
+            .map(|_| {
+                let claim = Arc::clone(&claim);
+                thread::spawn(move || {
+                    if claim.claim() {
+                        claim.give_back();
+                    }
+                })
+            })
+            .collect();
+        claim.leave();
+        servers.into_iter().for_each(|server| server.join().expect("no panic"));
+        assert!(!claim.is_open() && !claim.claim(), "nobody waits");
+    });
+}

@@ -1,7 +1,10 @@
 //! Draws an episode: some thousand steps that start from an empty keyspace and depend on nothing but a seed.
 
+use std::collections::HashSet;
+
 use super::dice::Dice;
 use super::grammar::{Grammar, Production, Words};
+use super::macros::in_transaction;
 use crate::wire::Protocol;
 
 /// What is played in one go, from an empty keyspace.
@@ -46,9 +49,9 @@ pub fn draw(choice: &Choice<'_>, seed: u64, length: usize) -> Episode {
     let mut dice = Dice::new(seed);
     let connections = 1 + dice.below(3);
     let protocols = (0..connections).map(|_| *dice.pick(choice.protocols)).collect();
-    let config = THRESHOLDS.iter().map(|(name, values)| (*name, (*dice.pick(values)).to_owned())).collect();
+    let config: Vec<_> = THRESHOLDS.iter().map(|(name, values)| (*name, (*dice.pick(values)).to_owned())).collect();
     let groups = draw_groups(choice, &mut dice);
-    let mut in_multi = vec![false; connections];
+    let (mut in_multi, mut watches) = (vec![false; connections], vec![false; connections]);
     let mut steps = Vec::new();
     let mut commands = 0;
     let mut next_checkpoint = dice.below(CHECKPOINT_EVERY);
@@ -57,12 +60,23 @@ pub fn draw(choice: &Choice<'_>, seed: u64, length: usize) -> Episode {
         let pipeline = if dice.one_in(3) { 1 } else { 1 + dice.below(PIPELINE_LIMIT) };
         for left in (0..pipeline).rev() {
             let words = draw_command(choice, &groups, in_multi[connection], &mut dice);
+            let mut words = without_hints(words, &config);
+            if watches.contains(&true) {
+                grow_openly(&mut words);
+            }
+            let drawn = if in_multi[connection] { in_transaction(words) } else { vec![words] };
+            let words = drawn.last().expect("a command");
             match words.first().map(|name| name.to_ascii_uppercase()).as_deref() {
                 Some(b"MULTI") if words.len() == 1 => in_multi[connection] = true,
-                Some(b"EXEC" | b"DISCARD") if words.len() == 1 => in_multi[connection] = false,
+                Some(b"EXEC" | b"DISCARD") if words.len() == 1 => {
+                    (in_multi[connection], watches[connection]) = (false, false);
+                }
+                Some(b"WATCH") => watches[connection] = true,
                 _ => {}
             }
-            steps.push(Step::Command { connection, words, ends_pipeline: left == 0 });
+            for (behind, words) in (0..drawn.len()).rev().zip(drawn) {
+                steps.push(Step::Command { connection, words, ends_pipeline: left + behind == 0 });
+            }
         }
         commands += pipeline;
         if commands > next_checkpoint {
@@ -107,12 +121,49 @@ fn draw_command(choice: &Choice<'_>, groups: &[usize], in_multi: bool, dice: &mu
     if in_multi && refused && !dice.one_in(50) {
         return vec![b"EXEC".to_vec()];
     }
-    // Redis looks at the timeouts of those who wait every 100 ms.
-    let waits = [&b"BLPOP"[..], b"BRPOP", b"BLMOVE", b"BLMPOP", b"BRPOPLPUSH", b"BZPOPMIN", b"BZPOPMAX", b"BZMPOP"];
-    if !in_multi && waits.iter().any(|name| words[0].eq_ignore_ascii_case(name)) && !dice.one_in(30) {
+    // Redis looks at the timeouts of those who wait every 100 ms; made wrong they might wait for ever.
+    let waiting = [&b"BLPOP"[..], b"BRPOP", b"BLMOVE", b"BLMPOP", b"BRPOPLPUSH", b"BZPOPMIN", b"BZPOPMAX", b"BZMPOP"];
+    let waits = !in_multi && waiting.iter().any(|name| words[0].eq_ignore_ascii_case(name));
+    if waits && !dice.one_in(30) {
         return vec![b"MULTI".to_vec()];
     }
-    if dice.one_in(30) { spoil(words, dice) } else { words }
+    if !waits && dice.one_in(30) { spoil(words, dice) } else { words }
+}
+
+/// Since Redis 7.2 SADD, ZADD, GEOADD and HSET choose an encoding by the number of elements that they are given, and by the longest;
+/// before, by those that they added. So where thresholds are low all elements are different, and what may add none of them
+/// (XX) has short ones.
+fn without_hints(mut words: Words, config: &[(&str, String)]) -> Words {
+    const SHORT: usize = 10;
+    let is_low = |name: &str| config.iter().any(|(set, value)| *set == name && value.len() == 1);
+    let is_option = |word: &&Vec<u8>| {
+        [&b"NX"[..], b"XX", b"GT", b"LT", b"CH", b"INCR"].iter().any(|option| word.eq_ignore_ascii_case(option))
+    };
+    let name = words[0].to_ascii_uppercase();
+    if [&b"ZADD"[..], b"GEOADD"].contains(&name.as_slice()) && words.iter().any(|word| word.len() > SHORT) {
+        words.retain(|word| !word.eq_ignore_ascii_case(b"XX"));
+    }
+    // One word for each element, or two; where the first one is; which of the two makes them different.
+    let (size, first, by) = match name.as_slice() {
+        b"SADD" if is_low("set-max-intset-entries") => (1, 2, 0),
+        b"HSET" | b"HMSET" if is_low("hash-max-listpack-entries") => (2, 2, 0),
+        b"ZADD" if is_low("zset-max-listpack-entries") => {
+            (2, 2 + words.iter().skip(2).take_while(is_option).count(), 1)
+        }
+        _ => return words,
+    };
+    let (head, elements) = words.split_at(first.min(words.len()));
+    let mut met = HashSet::new();
+    let different = elements.chunks(size).filter(|element| met.insert(element.get(by))).flatten();
+    head.iter().chain(different).cloned().collect()
+}
+
+/// A string that grows by a BITFIELD that then writes nothing (FAIL) has changed for those who watch it, but not in Redis,
+/// whose replicas and files miss it: nothing fails where somebody watches.
+fn grow_openly(words: &mut Words) {
+    if words[0].eq_ignore_ascii_case(b"BITFIELD") {
+        words.iter_mut().filter(|word| word.eq_ignore_ascii_case(b"FAIL")).for_each(|word| *word = b"SAT".to_vec());
+    }
 }
 
 /// Makes a command wrong, mostly. A deadline that would pass while the test runs cannot come of it.
@@ -156,5 +207,10 @@ fn is_risky(words: &Words) -> bool {
         let word = word.to_ascii_uppercase();
         memchr::memmem::find(&word, b"EX").is_some() || word.starts_with(b"PX")
     };
-    words[0].is_empty() || words[0].eq_ignore_ascii_case(b"SYNC") || words.iter().any(is_risky)
+    let is_ranged_over = |word: &Vec<u8>| word.starts_with(b"lex") || word == b"never";
+    let adds = [&b"ZADD"[..], b"ZRANGESTORE"].iter().any(|name| words[0].eq_ignore_ascii_case(name));
+    words[0].is_empty()
+        || words[0].eq_ignore_ascii_case(b"SYNC")
+        || words.iter().any(is_risky)
+        || adds && words.iter().any(is_ranged_over)
 }

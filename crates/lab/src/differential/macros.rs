@@ -1,6 +1,6 @@
 //! Commands that are more than one question: draws of random elements, complete scans, values carried across.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::compare::{is, same, shortest, shown, sorted};
 use super::grammar::Words;
@@ -11,8 +11,19 @@ use crate::wire::describe;
 /// What the two servers said, where it is not the same.
 pub type Unlike = Option<(Reply, Reply)>;
 
+/// What came of a command.
+pub struct Asked {
+    /// What the servers said, where it is not the same.
+    pub unlike: Unlike,
+    /// Whether the server under test refused it.
+    pub is_error: bool,
+}
+
 /// How a command is asked that is more than one question.
-pub type Macro = fn(&mut Pair, &Words) -> Result<Unlike>;
+pub type Macro = fn(&mut Pair, &Words) -> Result<Asked>;
+
+/// The name of the copies that are sorted in place of sorted sets.
+pub const SORTED: &[u8] = b"sorted";
 
 /// The macro for a command, if it is one.
 pub fn macro_for(command: &Words) -> Option<Macro> {
@@ -26,22 +37,99 @@ pub fn macro_for(command: &Words) -> Option<Macro> {
         Some(scan)
     } else if named("CARRY") {
         Some(carry)
+    } else if is_sort(command) {
+        Some(sort)
+    } else if !create_consumers(command).is_empty() {
+        Some(consume)
     } else {
         None
     }
 }
 
+fn is_sort(command: &Words) -> bool {
+    command.len() > 1 && ["SORT", "SORT_RO"].into_iter().any(|name| is(command, 0, name))
+}
+
+/// For a command that a consumer gets entries by: what makes the consumer in each of its groups.
+fn create_consumers(command: &Words) -> Vec<Words> {
+    let at = |name: &str| command.iter().position(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let create = |key: &Vec<u8>, who: &[Vec<u8>]| {
+        let mut create = words(&["XGROUP", "CREATECONSUMER"]);
+        create.push(key.clone());
+        create.extend_from_slice(who);
+        create
+    };
+    if ["XCLAIM", "XAUTOCLAIM"].into_iter().any(|name| is(command, 0, name)) && command.len() > 3 {
+        return vec![create(&command[1], &command[2..4])];
+    }
+    let (Some(group), Some(streams), true) = (at("GROUP"), at("STREAMS"), is(command, 0, "XREADGROUP")) else {
+        return Vec::new();
+    };
+    let keys = &command[streams + 1..streams + 1 + (command.len() - streams - 1) / 2];
+    command.get(group + 1..group + 3).map_or_else(Vec::new, |who| keys.iter().map(|key| create(key, who)).collect())
+}
+
+/// The commands to draw in place of one in a transaction, where there is no asking between: what is sorted is a copy, and
+/// who claims is there before. Before SORT a number is read without an error: it takes an `errno` of a command before it for
+/// its own.
+pub fn in_transaction(command: Words) -> Vec<Words> {
+    if is_sort(&command) {
+        let forget_errno = words(&["GEORADIUS_RO", "none", "1", "1", "1", "km"]);
+        let copy = [&b"COPY"[..], &command[1], SORTED, b"REPLACE"].map(<[u8]>::to_vec).to_vec();
+        let mut sort = command;
+        sort[1] = SORTED.to_vec();
+        vec![copy, forget_errno, sort, vec![b"DEL".to_vec(), SORTED.to_vec()]]
+    } else {
+        let mut commands = create_consumers(&command);
+        commands.push(command);
+        commands
+    }
+}
+
+/// Whether a command that is a macro can be asked in a transaction, where [`in_transaction`] has prepared for it.
+pub fn goes_into_transaction(command: &Words) -> bool {
+    is_sort(command) && command[1] == SORTED || !create_consumers(command).is_empty()
+}
+
+/// SORT: of the oracle's sorted sets a copy is sorted, since Redis leaves the one that it sorts in another encoding.
+fn sort(pair: &mut Pair, command: &Words) -> Result<Asked> {
+    let kind = pair.redis.ask(&vec![b"TYPE".to_vec(), command[1].clone()])?;
+    let is_zset = kind == Reply::Simple(b"zset".to_vec());
+    let mut reply = None;
+    for step in in_transaction(command.clone()) {
+        let is_sort = is_sort(&step);
+        let step = if is_sort && !is_zset { command } else { &step };
+        let answer = pair.redis.ask(step)?;
+        reply = reply.or(is_sort.then_some(answer));
+    }
+    Ok(asked(command, reply.context("one of the steps sorts")?, pair.gimmal.ask(command)?))
+}
+
+/// XREADGROUP, XCLAIM, XAUTOCLAIM: since Redis 7.2 the consumer is made even if it gets nothing; the oracle's may be missing.
+fn consume(pair: &mut Pair, command: &Words) -> Result<Asked> {
+    let (redis, gimmal) = pair.ask_one(command)?;
+    let mut answered = asked(command, redis, gimmal);
+    if answered.unlike.is_none() && !answered.is_error {
+        for create in create_consumers(command) {
+            let (redis, gimmal) = pair.ask_one(&create)?;
+            let existed = gimmal == Reply::Integer(0);
+            answered.unlike = answered.unlike.or_else(|| (!existed).then_some((redis, gimmal)));
+        }
+    }
+    Ok(answered)
+}
+
 /// SPOP: what the server under test draws must be in the oracle's set, from where it is removed.
-fn pop(pair: &mut Pair, command: &Words) -> Result<Unlike> {
+fn pop(pair: &mut Pair, command: &Words) -> Result<Asked> {
     let gimmal = pair.gimmal.ask(command)?;
     let drawn = members(&gimmal);
     if drawn.is_empty() {
         let redis = pair.redis.ask(command)?;
-        return Ok(unlike(command, redis, gimmal));
+        return Ok(asked(command, redis, gimmal));
     }
     let Reply::Integer(size) = pair.redis.ask(&vec![b"SCARD".to_vec(), command[1].clone()])? else {
         let redis = pair.redis.ask(command)?;
-        return Ok(Some((redis, gimmal)));
+        return Ok(Asked { unlike: Some((redis, gimmal)), is_error: false });
     };
     let asked = command.get(2).map_or(Some(1), |count| str::from_utf8(count).ok()?.parse::<i64>().ok());
     let expected = asked.map(|count| count.min(size));
@@ -50,7 +138,7 @@ fn pop(pair: &mut Pair, command: &Words) -> Result<Unlike> {
     let removed = pair.redis.ask(&remove)?;
     let is_right =
         removed == Reply::Integer(i64::try_from(drawn.len())?) && expected == i64::try_from(drawn.len()).ok();
-    Ok((!is_right).then_some((removed, gimmal)))
+    Ok(Asked { unlike: (!is_right).then_some((removed, gimmal)), is_error: false })
 }
 
 fn members(reply: &Reply) -> Words {
@@ -62,12 +150,12 @@ fn members(reply: &Reply) -> Words {
 }
 
 /// As many elements as the oracle draws, all of them in the oracle's value, and distinct if the count is positive.
-fn draw(pair: &mut Pair, command: &Words) -> Result<Unlike> {
+fn draw(pair: &mut Pair, command: &Words) -> Result<Asked> {
     let (redis, gimmal) = pair.ask_one(command)?;
     let with_values = command.len() > 3;
-    let (expected, drawn) = (units(&redis, with_values), units(&gimmal, with_values));
+    let (expected, drawn) = (units(&redis, with_values, command), units(&gimmal, with_values, command));
     if expected.is_empty() || drawn.is_empty() {
-        return Ok(unlike(command, redis, gimmal));
+        return Ok(asked(command, redis, gimmal));
     }
     let whole = match command[0].to_ascii_uppercase().as_slice() {
         b"RANDOMKEY" => words(&["KEYS", "*"]),
@@ -80,7 +168,7 @@ fn draw(pair: &mut Pair, command: &Words) -> Result<Unlike> {
             range
         }
     };
-    let whole = units(&pair.redis.ask(&whole)?, with_values);
+    let whole = units(&pair.redis.ask(&whole)?, with_values, command);
     let distinct = command.get(2).is_some_and(|count| !count.starts_with(b"-"));
     let mut unique = drawn.clone();
     unique.sort_unstable();
@@ -89,22 +177,31 @@ fn draw(pair: &mut Pair, command: &Words) -> Result<Unlike> {
         && std::mem::discriminant(&redis) == std::mem::discriminant(&gimmal)
         && drawn.iter().all(|unit| whole.contains(unit))
         && (!distinct || unique.len() == drawn.len());
-    Ok((!fits).then_some((redis, gimmal)))
+    Ok(Asked { unlike: (!fits).then_some((redis, gimmal)), is_error: false })
 }
 
 /// The elements of a reply, each with its value if the reply has them: nested in RESP3, flat in RESP2.
-fn units(reply: &Reply, with_values: bool) -> Vec<Words> {
+fn units(reply: &Reply, with_values: bool, of: &Words) -> Vec<Words> {
     let text = |reply: &Reply| match reply {
-        Reply::Bulk(text) | Reply::Simple(text) => shortest(text),
+        Reply::Bulk(text) | Reply::Simple(text) => text.clone(),
         Reply::Double(text) => shortest(text.as_bytes()),
         other => describe(other).into_bytes(),
     };
+    let value = |reply: &Reply| match reply {
+        Reply::Bulk(score) if is(of, 0, "ZRANDMEMBER") => shortest(score),
+        other => text(other),
+    };
     match reply {
         Reply::Bulk(_) => vec![vec![text(reply)]],
-        Reply::Map(pairs) => pairs.iter().map(|(key, value)| vec![text(key), text(value)]).collect(),
+        Reply::Map(pairs) => pairs.iter().map(|(key, with)| vec![text(key), value(with)]).collect(),
         Reply::Array(items) | Reply::Set(items) => match items.first() {
-            Some(Reply::Array(_)) => items.iter().flat_map(|item| units(item, true)).collect(),
-            Some(_) if with_values => items.chunks(2).map(|pair| pair.iter().map(text).collect()).collect(),
+            Some(Reply::Array(_)) => items.iter().flat_map(|item| units(item, true, of)).collect(),
+            Some(_) if with_values => items
+                .chunks(2)
+                .map(|pair| {
+                    pair.iter().enumerate().map(|(at, item)| if at == 0 { text(item) } else { value(item) }).collect()
+                })
+                .collect(),
             _ => items.iter().map(|item| vec![text(item)]).collect(),
         },
         _ => Vec::new(),
@@ -112,10 +209,11 @@ fn units(reply: &Reply, with_values: bool) -> Vec<Words> {
 }
 
 /// A complete scan on each server finds the same.
-fn scan(pair: &mut Pair, command: &Words) -> Result<Unlike> {
+fn scan(pair: &mut Pair, command: &Words) -> Result<Asked> {
     let redis = complete(&mut pair.redis, command)?;
     let gimmal = complete(&mut pair.gimmal, command)?;
-    Ok((redis != gimmal).then_some((redis, gimmal)))
+    let is_error = matches!(gimmal, Reply::Error(_));
+    Ok(Asked { unlike: (redis != gimmal).then_some((redis, gimmal)), is_error })
 }
 
 /// Calls of one scan until it must have ended.
@@ -132,7 +230,8 @@ fn complete(link: &mut Link, command: &Words) -> Result<Reply> {
                 let (Some(Reply::Array(items)), Some(Reply::Bulk(cursor))) = (halves.pop(), halves.pop()) else {
                     return Ok(Reply::Simple(b"not a cursor and an array".to_vec()));
                 };
-                let items: Words = items.iter().map(|item| text_of(item, is(&command, 0, "ZSCAN"))).collect();
+                let is_score = |at: usize| is(&command, 0, "ZSCAN") && at % 2 == 1;
+                let items: Words = items.iter().enumerate().map(|(at, item)| text_of(item, is_score(at))).collect();
                 found.extend(items.chunks(if with_values { 2 } else { 1 }).map(<[Vec<u8>]>::to_vec));
                 if cursor == b"0" {
                     let mut found = sorted(found.iter().map(|unit| shown(unit)));
@@ -156,21 +255,22 @@ fn text_of(item: &Reply, is_score: bool) -> Vec<u8> {
 }
 
 /// CARRY from to: what each server dumps, the other restores.
-fn carry(pair: &mut Pair, command: &Words) -> Result<Unlike> {
-    let [_, from, to] = command.as_slice() else { return Ok(None) };
+fn carry(pair: &mut Pair, command: &Words) -> Result<Asked> {
+    let [_, from, to] = command.as_slice() else { return Ok(Asked { unlike: None, is_error: true }) };
     let dumped = pair.ask_one(&vec![b"DUMP".to_vec(), from.clone()])?;
     let (Reply::Bulk(by_redis), Reply::Bulk(by_gimmal)) = &dumped else {
-        return Ok(unlike(command, dumped.0, dumped.1));
+        return Ok(asked(command, dumped.0, dumped.1));
     };
     let restore = |payload: &Vec<u8>| {
         [b"RESTORE", to.as_slice(), b"0", payload, b"REPLACE"].into_iter().map(<[u8]>::to_vec).collect::<Words>()
     };
     let restored = (pair.redis.ask(&restore(by_gimmal))?, pair.gimmal.ask(&restore(by_redis))?);
-    Ok(unlike(command, restored.0, restored.1))
+    Ok(asked(command, restored.0, restored.1))
 }
 
-fn unlike(command: &Words, redis: Reply, gimmal: Reply) -> Unlike {
-    (!same(command, &redis, &gimmal, None)).then_some((redis, gimmal))
+fn asked(command: &Words, redis: Reply, gimmal: Reply) -> Asked {
+    let is_error = matches!(gimmal, Reply::Error(_));
+    Asked { unlike: (!same(command, &redis, &gimmal, None)).then_some((redis, gimmal)), is_error }
 }
 
 /// For a report: which macro a command is.

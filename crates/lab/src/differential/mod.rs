@@ -14,7 +14,7 @@ mod pair;
 mod play;
 mod shrink;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use self::compare::Known;
 use self::episode::{Choice, Episode};
 use self::grammar::Grammar;
 use self::pair::{Pair, words};
-use self::play::{Difference, play};
+use self::play::{Count, Difference, Played, play};
 use crate::process::{ServerProcess, ServerSpec};
 use crate::reply::Reply;
 use crate::wire::Protocol;
@@ -101,14 +101,9 @@ pub fn run(settings: &Settings) -> Result<()> {
     let mut tally = Tally::default();
     let mut seed = settings.seed;
     while tally.commands < settings.commands && tally.signatures.len() < settings.differences {
-        let left = usize::try_from(settings.commands - tally.commands).unwrap_or(usize::MAX);
-        let episode = episode::draw(&choice, seed, settings.length.min(left));
+        let episode = episode::draw(&choice, seed, settings.length);
         match play(servers.ports(), &episode, &known)? {
-            Ok(played) => {
-                tally.commands += played.commands;
-                tally.keys += played.keys;
-                tally.cut_short += u64::from(played.cut_short);
-            }
+            Ok(played) => tally.add(played),
             Err(difference) => {
                 tally.commands += u64::try_from(difference.step)?;
                 servers.revive(settings)?;
@@ -120,7 +115,7 @@ pub fn run(settings: &Settings) -> Result<()> {
         tally.episodes += 1;
         seed += 1;
     }
-    tally.print(start, &known);
+    tally.print(start, &known, settings, &groups_of_commands(&mut Pair::connect(servers.ports(), Protocol::Resp2)?)?);
     match tally.signatures.len() {
         0 => Ok(()),
         count => bail!("{count} unexplained differences, seeds {} to {}", settings.seed, seed - 1),
@@ -134,20 +129,58 @@ struct Tally {
     episodes: u64,
     cut_short: u64,
     signatures: BTreeSet<String>,
+    names: BTreeMap<String, Count>,
 }
 
 impl Tally {
-    fn print(&self, start: Instant, known: &Known) {
+    fn add(&mut self, played: Played) {
+        self.commands += played.commands;
+        self.keys += played.keys;
+        self.cut_short += u64::from(played.cut_short);
+        for (name, count) in played.names {
+            let sum = self.names.entry(name).or_default();
+            sum.answered += count.answered;
+            sum.accepted += count.accepted;
+        }
+    }
+
+    /// By groups of the server's command table how many commands were answered, and which never without an error.
+    fn print_coverage(&self, groups: &BTreeMap<String, String>) {
+        let mut by_group: BTreeMap<&str, (Count, Vec<&str>)> = BTreeMap::new();
+        for (name, group) in groups {
+            let Some(count) = self.names.get(name) else { continue };
+            let (sum, refused) = by_group.entry(group).or_default();
+            sum.answered += count.answered;
+            sum.accepted += count.accepted;
+            if count.accepted == 0 {
+                refused.push(name);
+            }
+        }
+        for (group, (sum, refused)) in by_group {
+            let mut line = format!("group {group}: {} answered, {} without an error", sum.answered, sum.accepted);
+            if !refused.is_empty() {
+                line.push_str(&format!("; always with one: {}", refused.join(" ")));
+            }
+            println!("{line}");
+        }
+    }
+
+    fn print(&self, start: Instant, known: &Known, settings: &Settings, groups: &BTreeMap<String, String>) {
         for rule in compare::NORMALIZED {
-            println!("not compared whole: {}: {}", rule.commands.join(" "), rule.reason);
+            let commands = if rule.commands.is_empty() { "all commands".to_owned() } else { rule.commands.join(" ") };
+            println!("not compared whole: {commands}: {}", rule.reason);
         }
         for entry in known.entries() {
             println!("known difference, met {} times: {}", entry.met.get(), entry.reason);
         }
+        self.print_coverage(groups);
+        let protocols: Vec<String> = settings.protocols.iter().map(ToString::to_string).collect();
         println!(
-            "differential: {} commands in {} episodes ({} ended by a known difference), {} keys at checkpoints, \
-             {} unexplained differences, {:.0} s",
+            "differential: {} commands from seed {} on, {}, in {} episodes ({} ended by a known difference), \
+             {} keys at checkpoints, {} unexplained differences, {:.0} s",
             self.commands,
+            settings.seed,
+            protocols.join(" and "),
             self.episodes,
             self.cut_short,
             self.keys,
@@ -166,22 +199,28 @@ fn report(
     difference: &Difference,
     known: &Known,
 ) -> Result<()> {
+    println!("== a difference, seed {seed} (--seed {seed} --length {} --commands 1)", settings.length);
+    print_difference(difference);
     let mut fails = |candidate: &Episode| {
         let outcome = play(servers.ports(), candidate, known);
         servers.revive(settings)?;
         Ok(outcome?.err().map(|difference| *difference))
     };
     let (short, difference) = shrink::shrink(episode, difference, &mut fails)?;
-    println!("== a difference, seed {seed} (--seed {seed} --length {} --commands 1)", settings.length);
+    println!("   made shorter:");
     let protocols: Vec<String> = short.protocols.iter().map(ToString::to_string).collect();
     println!("   {} with {:?}", protocols.join(", "), short.config);
     for line in shrink::lines(&short) {
         println!("   {}", cut(&line));
     }
+    print_difference(&difference);
+    Ok(())
+}
+
+fn print_difference(difference: &Difference) {
     println!("   command {}", cut(&difference.command));
     println!("   redis   {}", cut(&difference.redis));
     println!("   gimmal  {}", cut(&difference.gimmal));
-    Ok(())
 }
 
 fn cut(line: &str) -> String {
@@ -240,6 +279,24 @@ fn choose<'a>(grammar: &'a Grammar, servers: &Servers, settings: &'a Settings) -
     }
     ensure!(!groups.is_empty(), "nothing to draw from");
     Ok(Choice { grammar, groups, protocols: &settings.protocols })
+}
+
+/// The group of each command of the server under test, by its name in capitals.
+fn groups_of_commands(pair: &mut Pair) -> Result<BTreeMap<String, String>> {
+    let Reply::Array(docs) = pair.gimmal.ask(&words(&["COMMAND", "DOCS"]))? else { bail!("COMMAND DOCS is an array") };
+    let group_of = |doc: &Reply| {
+        let Reply::Array(fields) = doc else { return None };
+        fields.chunks(2).find_map(|field| match field {
+            [Reply::Bulk(name), Reply::Bulk(group)] if name == b"group" => Some(group.clone()),
+            _ => None,
+        })
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let both = docs.chunks(2).map(|doc| match doc {
+        [Reply::Bulk(name), doc] => Some((text(name).to_ascii_uppercase(), text(&group_of(doc)?))),
+        _ => None,
+    });
+    both.collect::<Option<_>>().context("names and groups of commands")
 }
 
 /// The oracle and the server under test.

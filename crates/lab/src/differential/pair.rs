@@ -1,6 +1,6 @@
 //! A connection to each of the two servers, used in step.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -95,9 +95,12 @@ impl Link {
             self.input.drain(..self.taken);
             self.taken = 0;
             let mut chunk = [0; 64 * 1024];
-            match self.stream.read(&mut chunk).context("no reply")? {
-                0 => bail!("the connection was closed"),
-                length => self.input.extend_from_slice(&chunk[..length]),
+            match self.stream.read(&mut chunk) {
+                Ok(0) => bail!("the connection was closed"),
+                Ok(length) => self.input.extend_from_slice(&chunk[..length]),
+                // A process that was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("no reply"),
             }
         }
     }

@@ -1,11 +1,13 @@
 //! Plays an episode on both servers and stops at the first difference that is not known.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 
 use super::compare::{After, Known, is, same, shown};
 use super::episode::{Episode, Step};
 use super::grammar::Words;
-use super::macros::{Unlike, explained, macro_for};
+use super::macros::{Asked, Macro, explained, goes_into_transaction, macro_for};
 use super::pair::{Pair, words};
 use crate::reply::Reply;
 use crate::wire::{Protocol, describe};
@@ -24,14 +26,25 @@ pub struct Difference {
 }
 
 /// How an episode ended that found nothing new.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Played {
-    /// Commands compared.
+    /// Replies compared.
     pub commands: u64,
+    /// By the names of commands, those of transactions that were executed among them.
+    pub names: BTreeMap<String, Count>,
     /// Keys compared at checkpoints.
     pub keys: u64,
     /// A known difference ended it before its last step.
     pub cut_short: bool,
+}
+
+/// How often a command was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    /// With anything.
+    pub answered: u64,
+    /// With anything but an error.
+    pub accepted: u64,
 }
 
 /// An episode's end.
@@ -50,7 +63,7 @@ pub fn play(ports: [u16; 2], episode: &Episode, known: &Known) -> Result<Outcome
     set_up.extend(episode.config.iter().map(|(name, value)| words(&["CONFIG", "SET", name, value])));
     control.ask(&set_up)?;
     let pairs = episode.protocols.iter().map(|protocol| Pair::connect(ports, *protocol)).collect::<Result<_>>()?;
-    let mut play = Play { control, pairs, known, played: Played::default(), step: 0 };
+    let mut play = Play { control, pairs, known, config: &episode.config, played: Played::default(), step: 0 };
     Ok(match play.steps(&episode.steps) {
         Ok(()) => Ok(play.played),
         Err(Stop::Known) => Ok(Played { cut_short: true, ..play.played }),
@@ -62,6 +75,7 @@ struct Play<'a> {
     control: Pair,
     pairs: Vec<Pair>,
     known: &'a Known,
+    config: &'a [(&'static str, String)],
     played: Played,
     step: usize,
 }
@@ -83,16 +97,18 @@ impl Play<'_> {
                     self.checkpoint()?;
                 }
                 Step::Command { connection, words, ends_pipeline } => {
-                    if *connection != waits_on || macro_for(words).is_some() {
+                    let ask = macro_for(words);
+                    if *connection != waits_on || ask.is_some() {
                         self.pipeline(waits_on, &mut waiting)?;
                         waits_on = *connection;
                     }
-                    match macro_for(words) {
-                        Some(ask) => {
+                    match ask {
+                        Some(ask) if self.pairs[*connection].queued.is_none() => {
                             self.step = at;
                             self.ask_macro(*connection, words, ask)?;
                         }
-                        None => waiting.push((at, words.clone())),
+                        Some(_) if !goes_into_transaction(words) => {}
+                        _ => waiting.push((at, words.clone())),
                     }
                     if *ends_pipeline {
                         self.pipeline(waits_on, &mut waiting)?;
@@ -111,6 +127,7 @@ impl Play<'_> {
         for ((step, words), (redis, gimmal)) in steps.into_iter().zip(&commands).zip(replies) {
             self.step = step;
             let queued = self.pairs[connection].queued.take();
+            self.count(words, &gimmal, queued.as_deref());
             self.compare(words, redis.clone(), gimmal, queued.as_deref())?;
             self.pairs[connection].queued = follow(words, &redis, queued);
             self.played.commands += 1;
@@ -118,17 +135,35 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Within a transaction these commands cannot be asked; they are left out.
-    fn ask_macro(&mut self, connection: usize, words: &Words, ask: super::macros::Macro) -> Result<(), Stop> {
-        if self.pairs[connection].queued.is_some() {
-            return Ok(());
-        }
-        self.played.commands += 1;
-        let unlike: Unlike = ask(&mut self.pairs[connection], words)
+    fn ask_macro(&mut self, connection: usize, words: &Words, ask: Macro) -> Result<(), Stop> {
+        let Asked { unlike, is_error } = ask(&mut self.pairs[connection], words)
             .map_err(|error| self.failed(std::slice::from_ref(words), &error))?;
-        match unlike {
-            Some((redis, gimmal)) => self.differ(words, &redis, &gimmal, None),
-            None => Ok(()),
+        self.played.commands += 1;
+        self.count_one(words, is_error);
+        unlike.map_or(Ok(()), |(redis, gimmal)| self.differ(words, &redis, &gimmal, None))
+    }
+
+    /// What is queued counts when it is executed.
+    fn count(&mut self, words: &Words, reply: &Reply, queued: Option<&[Words]>) {
+        if let (Some(queued), Reply::Array(replies)) = (queued, reply)
+            && is(words, 0, "EXEC")
+        {
+            for (words, reply) in queued.iter().zip(replies) {
+                self.count_one(words, matches!(reply, Reply::Error(_)));
+            }
+        }
+        if *reply != Reply::Simple(b"QUEUED".to_vec()) {
+            self.count_one(words, matches!(reply, Reply::Error(_)));
+        }
+    }
+
+    fn count_one(&mut self, words: &Words, is_error: bool) {
+        let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
+        let names = if name == "CARRY" { ["DUMP", "RESTORE"].map(str::to_owned).to_vec() } else { vec![name] };
+        for name in names {
+            let count = self.played.names.entry(name).or_default();
+            count.answered += 1;
+            count.accepted += u64::from(!is_error);
         }
     }
 
@@ -167,11 +202,14 @@ impl Play<'_> {
     }
 
     fn compare(&self, words: &Words, redis: Reply, gimmal: Reply, queued: Option<&[Words]>) -> Result<(), Stop> {
-        if same(words, &redis, &gimmal, queued) { Ok(()) } else { self.differ(words, &redis, &gimmal, queued) }
+        if !same(words, &redis, &gimmal, queued) {
+            return self.differ(words, &redis, &gimmal, queued);
+        }
+        if self.known.ends_though_same(words, &redis, queued) { Err(Stop::Known) } else { Ok(()) }
     }
 
     fn differ(&self, words: &Words, redis: &Reply, gimmal: &Reply, queued: Option<&[Words]>) -> Result<(), Stop> {
-        match self.known.explains(words, redis, gimmal, queued) {
+        match self.known.explains(words, redis, gimmal, queued, self.config) {
             Some(After::GoesOn) => Ok(()),
             Some(After::Ends) => Err(Stop::Known),
             None => {
@@ -229,7 +267,15 @@ fn whole_value(kind: &[u8], key: &[u8]) -> Vec<Words> {
         b"set" => &[&["SMEMBERS", ""]],
         b"zset" => &[&["ZRANGE", "", "0", "-1", "WITHSCORES"]],
         b"hash" => &[&["HGETALL", ""]],
-        b"stream" => &[&["XRANGE", "", "-", "+"], &["XINFO", "STREAM", ""], &["XINFO", "GROUPS", ""]],
+        b"stream" => &[
+            &["XRANGE", "", "-", "+"],
+            &["XINFO", "STREAM", ""],
+            &["XINFO", "GROUPS", ""],
+            &["XINFO", "CONSUMERS", "", "g1"],
+            &["XINFO", "CONSUMERS", "", "g2"],
+            &["XPENDING", "", "g1", "-", "+", "1000"],
+            &["XPENDING", "", "g2", "-", "+", "1000"],
+        ],
         _ => &[],
     };
     let fill = |word: &&str| if word.is_empty() { key.to_vec() } else { word.as_bytes().to_vec() };

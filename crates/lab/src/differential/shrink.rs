@@ -2,6 +2,8 @@
 //!
 //! Delta debugging (Zeller, Hildebrandt 2002) with halving parts, and a bound on the tries.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 
 use super::compare::shown;
@@ -10,6 +12,8 @@ use super::play::Difference;
 
 /// Tries until the shortest so far is good enough.
 const TRIES: usize = 400;
+/// The same for the time of all tries: some wait for a reply that does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A short episode with a difference like `found`, which `fails` finds by playing.
 pub fn shrink(
@@ -29,12 +33,12 @@ pub fn shrink(
         (shortest, difference) = (one_by_one, other);
     }
     let mut part = (shortest.steps.len() / 2).max(1);
-    let mut left = TRIES;
+    let (mut left, start_of_tries) = (TRIES, Instant::now());
     loop {
         let mut shorter = false;
         let mut start = 0;
         while start < shortest.steps.len() && left > 0 {
-            left -= 1;
+            left = if start_of_tries.elapsed() < PATIENCE { left - 1 } else { 0 };
             let mut candidate = shortest.clone();
             candidate.steps.drain(start..(start + part).min(shortest.steps.len()));
             match accept(&candidate)? {

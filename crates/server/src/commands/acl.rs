@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::arguments::string;
 use crate::command::{Command, Entry, acl, flag::*};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::dispatch::echoed;
 use crate::exec::{Exec, Outcome};
 use sha2::{Digest, Sha256};
@@ -75,17 +75,7 @@ pub static COMMANDS: &[Command] = &[Command {
             history: &[("6.2.0", "Channels."), ("7.0.0", "Selectors; keys and channels are shown as rules.")],
             ..Command::DEFAULT
         },
-        Command {
-            name: "help",
-            run: help,
-            arity: 2,
-            flags: LOADING | STALE,
-            since: "6.0.0",
-            group: "server",
-            complexity: "O(1)",
-            summary: "Explains the subcommands.",
-            ..Command::DEFAULT
-        },
+        Command { run: help, since: "6.0.0", group: "server", ..HELP_ENTRY },
     ],
     ..Command::DEFAULT
 }];

@@ -6,7 +6,7 @@
 use crate::args::Args;
 use crate::arguments::{block, string};
 use crate::command::{Command, flag::*};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::config::directive::Effect;
 use crate::config::{Caller, Config, Flag, Id, SetError};
 use crate::dispatch::SYNTAX;
@@ -74,17 +74,7 @@ pub static COMMANDS: &[Command] = &[Command {
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             ..Command::DEFAULT
         },
-        Command {
-            name: "help",
-            run: help,
-            arity: 2,
-            flags: LOADING | STALE,
-            since: "5.0.0",
-            group: "server",
-            complexity: "O(1)",
-            summary: "Explains the subcommands.",
-            ..Command::DEFAULT
-        },
+        Command { run: help, since: "5.0.0", group: "server", ..HELP_ENTRY },
     ],
     ..Command::DEFAULT
 }];

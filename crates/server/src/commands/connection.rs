@@ -269,6 +269,7 @@ fn quit(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
 fn reset(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     let open = exec.local.config.requirepass().is_empty();
     exec.stop_listening();
+    exec.stop_tracking();
     exec.session.reset(open, exec.local.now_ms);
     exec.reply.switch(false);
     exec.reply.put().simple("RESET");

@@ -110,6 +110,7 @@ fn flushall(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 fn flush(exec: &mut Exec<'_>, databases: std::ops::Range<usize>, effect: &[u8]) -> Outcome {
     let closed = exec.exclusive()?;
+    exec.invalidate_all();
     tx::tell_watchers(exec, |db| databases.contains(&db).then_some(db));
     exec.wake_databases(|db| databases.contains(&db));
     let mut removed = 0;

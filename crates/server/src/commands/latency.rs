@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::arguments::string;
 use crate::command::{Command, Entry, flag::*};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::dispatch::echoed;
 use crate::events::{Event, LatencyMonitor, Sample};
 use crate::exec::{Exec, Outcome};
@@ -95,17 +95,7 @@ pub static COMMANDS: &[Command] = &[Command {
             tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
             ..Command::DEFAULT
         },
-        Command {
-            name: "help",
-            run: help,
-            arity: 2,
-            flags: LOADING | STALE,
-            since: "2.8.13",
-            group: "server",
-            complexity: "O(1)",
-            summary: "Explains the subcommands.",
-            ..Command::DEFAULT
-        },
+        Command { run: help, since: "2.8.13", group: "server", ..HELP_ENTRY },
     ],
     ..Command::DEFAULT
 }];

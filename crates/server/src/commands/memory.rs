@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::arguments::{integer, key};
 use crate::command::{Command, flag::*, key_at, keyflag::*};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::commands::info::human;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome};
@@ -75,17 +75,7 @@ pub static COMMANDS: &[Command] = &[Command {
             tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
             ..Command::DEFAULT
         },
-        Command {
-            name: "help",
-            run: help,
-            arity: 2,
-            flags: LOADING | STALE,
-            since: "4.0.0",
-            group: "server",
-            complexity: "O(1)",
-            summary: "Explains the subcommands.",
-            ..Command::DEFAULT
-        },
+        Command { run: help, since: "4.0.0", group: "server", ..HELP_ENTRY },
     ],
     ..Command::DEFAULT
 }];
@@ -128,7 +118,11 @@ fn stats(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
         ("aof.buffer", shared.log.pending()),
         ("lua.caches", 0),
         ("functions.caches", 0),
+        ("overhead.db.hashtable.lut", keys as u64 * SLOT_BYTES as u64),
+        // Segments split at once: a table is never between two sizes.
+        ("overhead.db.hashtable.rehashing", 0),
         ("overhead.total", used - dataset),
+        ("db.dict.rehashing.count", 0),
         ("keys.count", keys as u64),
         ("keys.bytes-per-key", dataset / (keys as u64).max(1)),
         ("dataset.bytes", dataset),

@@ -5,7 +5,7 @@
 use crate::args::Args;
 use crate::arguments::{pattern, string};
 use crate::command::{Argument, Command, flag::*, key_range, keyflag::NOT_KEY};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::dispatch::wrong_arguments;
 use crate::exec::{Exec, Outcome};
 use crate::glob;
@@ -158,16 +158,7 @@ pub static COMMANDS: &[Command] = &[
                 arguments: &[SHARD_CHANNEL.optional().many()],
                 ..PUBSUB
             },
-            Command {
-                name: "help",
-                run: help,
-                arity: 2,
-                flags: LOADING | STALE,
-                since: "6.2.0",
-                complexity: "O(1)",
-                summary: "Explains the subcommands.",
-                ..PUBSUB
-            },
+            Command { run: help, since: "6.2.0", group: "pubsub", ..HELP_ENTRY },
         ],
         ..PUBSUB
     },

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::arguments::{one_of, string, word};
 use crate::command::{Command, acl, flag::*};
-use crate::commands::help::help;
+use crate::commands::help::{HELP_ENTRY, help};
 use crate::dispatch::{echoed, wrong_arguments};
 use crate::exec::{Exec, Outcome};
 
@@ -61,18 +61,7 @@ pub static COMMANDS: &[Command] = &[
                 tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
                 ..Command::DEFAULT
             },
-            Command {
-                name: "help",
-                run: function_help,
-                arity: 2,
-                flags: LOADING | STALE,
-                acl: acl::SCRIPTING,
-                since: "7.0.0",
-                group: "scripting",
-                complexity: "O(1)",
-                summary: "Explains the subcommands.",
-                ..Command::DEFAULT
-            },
+            Command { run: function_help, acl: acl::SCRIPTING, since: "7.0.0", group: "scripting", ..HELP_ENTRY },
         ],
         ..Command::DEFAULT
     },
@@ -115,18 +104,7 @@ pub static COMMANDS: &[Command] = &[
                 tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
                 ..Command::DEFAULT
             },
-            Command {
-                name: "help",
-                run: script_help,
-                arity: 2,
-                flags: LOADING | STALE,
-                acl: acl::SCRIPTING,
-                since: "5.0.0",
-                group: "scripting",
-                complexity: "O(1)",
-                summary: "Explains the subcommands.",
-                ..Command::DEFAULT
-            },
+            Command { run: script_help, acl: acl::SCRIPTING, since: "5.0.0", group: "scripting", ..HELP_ENTRY },
         ],
         ..Command::DEFAULT
     },

@@ -1,12 +1,22 @@
 //! The server as a whole: its clock, its role, its end, its emblem, and modules, of which there are none.
 
 use crate::args::Args;
-use crate::arguments::{block, integer, one_of, word};
+use crate::arguments::{block, integer, one_of, string, word};
 use crate::command::{Command, acl, flag::*};
-use crate::commands::help::help as help_lines;
-use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Outcome, ReplyError, Stop};
+use crate::commands::config::is_local;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
+use crate::dispatch::{SYNTAX, echoed};
+use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::title::{REDIS_VERSION, VERSION};
+
+/// What the commands about modules that change something have in common.
+const OF_MODULE: Command = Command {
+    flags: ADMIN | NOSCRIPT | NO_ASYNC_LOADING | PROTECTED,
+    since: "4.0.0",
+    group: "server",
+    complexity: "O(1)",
+    ..Command::DEFAULT
+};
 
 /// The family's table.
 pub static COMMANDS: &[Command] = &[
@@ -104,16 +114,39 @@ pub static COMMANDS: &[Command] = &[
                 ..Command::DEFAULT
             },
             Command {
-                name: "help",
-                run: help,
-                arity: 2,
-                flags: LOADING | STALE,
-                since: "5.0.0",
-                group: "server",
-                complexity: "O(1)",
-                summary: "Explains the subcommands.",
-                ..Command::DEFAULT
+                name: "load",
+                run: load,
+                arity: -3,
+                summary: "Loads a module; here it cannot.",
+                arguments: &[string("path"), string("arg").optional().many()],
+                ..OF_MODULE
             },
+            Command {
+                name: "loadex",
+                run: load,
+                arity: -3,
+                since: "7.0.0",
+                summary: "Loads a module with configuration; here it cannot.",
+                arguments: &[
+                    string("path"),
+                    block("configs", &[string("name"), string("value")])
+                        .after("CONFIG")
+                        .many()
+                        .many_tokens()
+                        .optional(),
+                    string("args").after("ARGS").many().optional(),
+                ],
+                ..OF_MODULE
+            },
+            Command {
+                name: "unload",
+                run: unload,
+                arity: 3,
+                summary: "Unloads a module, of which there are none.",
+                arguments: &[string("name")],
+                ..OF_MODULE
+            },
+            Command { run: help, since: "5.0.0", group: "server", ..HELP_ENTRY },
         ],
         ..Command::DEFAULT
     },
@@ -215,8 +248,42 @@ fn list(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     Ok(())
 }
 
+const NO_MODULES: ReplyError = error(
+    "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a local \
+     connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+
+fn may_use_modules(exec: &Exec<'_>) -> Result<(), ReplyError> {
+    match exec.local.config.enable_module_command().allows(is_local(exec.session)) {
+        true => Ok(()),
+        false => Err(NO_MODULES),
+    }
+}
+
+/// There is nothing here that could run a module of Redis.
+fn load(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    may_use_modules(exec)?;
+    crate::warning!("Module {} failed to load: this server has no modules", echoed(args.at(2)));
+    Err("ERR Error loading the extension. Please check the server logs.".into())
+}
+
+fn unload(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    may_use_modules(exec)?;
+    Err("ERR Error unloading module: no such module with that name".into())
+}
+
 fn help(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    help_lines(exec, "MODULE", &["LIST", "    The loaded modules: there are none, and none can be loaded."])
+    let lines = [
+        "LIST",
+        "    The loaded modules: there are none.",
+        "LOAD <path> [<arg> ...]",
+        "    Load a module: none can be loaded.",
+        "LOADEX <path> [[CONFIG <name> <value>] ...] [ARGS <arg> ...]",
+        "    Load a module: none can be loaded.",
+        "UNLOAD <name>",
+        "    Unload a module.",
+    ];
+    help_lines(exec, "MODULE", &lines)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::arguments::{integer, string};
 use crate::command::{Command, flag::*};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::dispatch::wrong_arguments;
 use crate::exec::{Exec, Outcome, ReplyError, error};
 use crate::slowlog::Kind;
@@ -56,17 +56,7 @@ pub static COMMANDS: &[Command] = &[
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 ..Command::DEFAULT
             },
-            Command {
-                name: "help",
-                run: help,
-                arity: 2,
-                flags: LOADING | STALE,
-                since: "6.2.0",
-                group: "server",
-                complexity: "O(1)",
-                summary: "Explains the subcommands.",
-                ..Command::DEFAULT
-            },
+            Command { run: help, since: "6.2.0", group: "server", ..HELP_ENTRY },
         ],
         ..Command::DEFAULT
     },
@@ -117,17 +107,7 @@ pub static COMMANDS: &[Command] = &[
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 ..Command::DEFAULT
             },
-            Command {
-                name: "help",
-                run: help_kinds,
-                arity: 2,
-                flags: LOADING | STALE,
-                since: "8.1.0",
-                group: "server",
-                complexity: "O(1)",
-                summary: "Explains the subcommands.",
-                ..Command::DEFAULT
-            },
+            Command { run: help_kinds, since: "8.1.0", group: "server", ..HELP_ENTRY },
         ],
         ..Command::DEFAULT
     },

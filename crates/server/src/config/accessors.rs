@@ -339,6 +339,11 @@ impl Config {
         Guarded::from_code(self.choice(const { Choice::of("enable-debug-command") }))
     }
 
+    /// Who may load modules.
+    pub fn enable_module_command(&self) -> Guarded {
+        Guarded::from_code(self.choice(const { Choice::of("enable-module-command") }))
+    }
+
     /// Which keys are evicted.
     pub fn maxmemory_policy(&self) -> MaxmemoryPolicy {
         MaxmemoryPolicy::from_code(self.choice(const { Choice::of("maxmemory-policy") }))

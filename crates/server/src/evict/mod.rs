@@ -18,6 +18,7 @@ mod pool;
 
 use crate::config::{Config, MaxmemoryPolicy};
 use crate::exec::{Exec, Outcome};
+use crate::lazyfree::removal;
 use crate::notify;
 use crate::shared::Shared;
 use crate::worker::{Local, State};
@@ -156,12 +157,11 @@ fn make_room(local: &mut Local, shared: &Shared, batch: &Batch<'_>) -> Room {
 /// A key was evicted, and its shard is still locked: an effect like any other.
 fn record(local: &mut Local, shared: &Shared, state: &mut ShardState, db: usize, hash: Hash, removed: OwnedEntry) {
     local.stats.evicted_keys.add(1);
-    if state.modified(db, hash, removed.entry().key()) {
-        local.woken(db, removed.entry().key());
-    }
+    local.modified(shared, state, db, hash, removed.entry().key(), 0);
     if local.log_active {
-        let lsn = local.append(db, &[b"DEL", removed.entry().key()]);
+        let lsn = local.append(db, &[removal(local.config.lazyfree_lazy_eviction()), removed.entry().key()]);
         state.stamp(db, hash, lsn);
+        local.changed_by_others(lsn);
     }
     if local.events.intersects(notify::EVICTED) {
         local.notify(shared, db, "evicted", removed.entry().key());

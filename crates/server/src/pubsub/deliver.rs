@@ -1,7 +1,8 @@
 //! Handing publications to the connections of a worker.
 
-use super::{Publication, class_of};
+use super::{Publication, Target, class_of};
 use crate::connection::{Aside, Connection};
+use crate::session::Session;
 use crate::worker::State;
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
@@ -25,9 +26,8 @@ impl State {
         let mut receivers = std::mem::take(&mut self.receivers);
         while let Some((publication, place, lsn)) = self.local.pubsub.take_next() {
             self.local.pubsub.receivers(&publication, place, &mut receivers);
-            for (id, pattern) in receivers.drain(..) {
-                let pattern = pattern.map(|at| &*publication.patterns().1[at]);
-                let message = Message { publication: &publication, pattern, place, lsn };
+            for (id, at) in receivers.drain(..) {
+                let message = Message { publication: &publication, at, place, lsn };
                 match &mut current {
                     Some(current) if current.id == id => self.hand_to_current(current, &message),
                     _ => self.hand_to(id, &message),
@@ -45,7 +45,7 @@ impl State {
         if current.is_writing {
             message.write_late(c);
         } else {
-            message.write(c.session.resp3, &mut c.output);
+            message.write(&c.session, &mut c.output);
             *current.depends_on = (*current.depends_on).max(message.lsn);
         }
         self.check_limit(current.id, c);
@@ -55,10 +55,12 @@ impl State {
         let Some(mut connection) = self.connections.lift(id) else { return };
         let c = &mut *connection;
         if message.is_for(c) {
-            if matches!(c.aside.as_deref(), Some(Aside::Continuation(..))) {
+            // As behind a reply that is being written, so behind one that is on its way.
+            let answered = message.target().is_some() && c.waiting.as_ref().is_some_and(|waiter| waiter.is_served());
+            if answered || matches!(c.aside.as_deref(), Some(Aside::Continuation(..))) {
                 message.write_late(c);
             } else {
-                self.say(id, c, message.lsn, |resp3, output| message.write(resp3, output));
+                self.say(id, c, message);
             }
             self.check_limit(id, c);
             self.after_commands(id, c);
@@ -67,13 +69,13 @@ impl State {
     }
 
     /// Writes behind all that is said to a connection on which no command runs, held back like a reply.
-    fn say(&mut self, id: ConnId, c: &mut Connection, lsn: Lsn, write: impl FnOnce(bool, &mut Output)) {
-        let resp3 = c.session.resp3;
+    fn say(&mut self, id: ConnId, c: &mut Connection, message: &Message<'_>) {
+        let lsn = message.lsn;
         if c.held.is_empty() && lsn <= self.local.released {
             if c.output.head_capacity() == 0 {
                 c.output = self.spare.pop().unwrap_or_default();
             }
-            return write(resp3, &mut c.output);
+            return message.write(&c.session, &mut c.output);
         }
         if c.held.back().is_none_or(|(last, _)| *last < lsn) {
             c.held.push_back((lsn, Output::default()));
@@ -81,7 +83,7 @@ impl State {
         }
         let (_, output) = c.held.back_mut().expect("there is one");
         let before = output.len();
-        write(resp3, output);
+        message.write(&c.session, output);
         c.held_bytes += output.len() - before;
     }
 
@@ -107,24 +109,39 @@ impl State {
 /// A publication as one receiver gets it.
 struct Message<'p> {
     publication: &'p Publication,
-    pattern: Option<&'p [u8]>,
+    /// Its pattern, or its target.
+    at: Option<usize>,
     place: u64,
     lsn: Lsn,
 }
 
 impl Message<'_> {
+    fn target(&self) -> Option<&Target> {
+        self.publication.targets().get(self.at?)
+    }
+
     fn is_for(&self, c: &Connection) -> bool {
+        if let Some(target) = self.target() {
+            let had = c.session.tracking.as_ref().is_some_and(|tracking| self.place < tracking.caught_up);
+            return c.is_open() && !had && target.is_for(c.session.resp3, c.session.subscriptions.is_some());
+        }
         let had = c.session.subscriptions.as_ref().is_some_and(|all| all.has_had(self.place));
         c.is_open() && !(had && self.publication.kind().is_some())
     }
 
-    fn write(&self, resp3: bool, output: &mut Output) {
-        self.publication.write(output, resp3, self.pattern);
+    fn write(&self, session: &Session, output: &mut Output) {
+        match self.target() {
+            Some(target) => self.publication.invalidate(output, session.resp3, target),
+            None => {
+                let pattern = self.at.map(|at| &*self.publication.patterns().1[at]);
+                self.publication.write(output, session.resp3, pattern);
+            }
+        }
     }
 
     fn write_late(&self, c: &mut Connection) {
         let (lsn, output) = &mut **c.late.get_or_insert_default();
-        self.write(c.session.resp3, output);
+        self.write(&c.session, output);
         *lsn = (*lsn).max(self.lsn);
     }
 }

@@ -41,7 +41,7 @@ mod registry;
 mod subscribers;
 
 pub use deliver::Current;
-pub use publication::{Body, Payload, Publication};
+pub use publication::{Body, News, Payload, Publication, Target};
 pub use subscribers::{Receiver, Subscribers, Subscriptions};
 
 use crate::config::ClientClass;

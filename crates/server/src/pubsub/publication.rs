@@ -1,12 +1,13 @@
-//! One message on its way to its receivers: encoded once, for RESP2 and RESP3 alike.
+//! One message on its way to its receivers: encoded once, for RESP2 and RESP3 alike. Invalidations travel likewise.
 //!
 //! The two protocols differ in the first bytes of a message only. So what is shared is channel and message as bulk strings
 //! (the *body*); the few bytes before it are written for each receiver. A large body is attached by reference.
 
 use super::Kind;
-use gimmal_io::Output;
+use crate::tracking::Tracker;
+use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
-use gimmal_resp::encode_bulk;
+use gimmal_resp::{Writer, encode_bulk};
 use gimmal_store::Rope;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A body of this many bytes is attached to an output by reference.
 const SHARE_FROM: usize = 16 * 1024;
+/// Where clients that speak RESP2 get invalidations for others.
+const CHANNEL: &str = "__redis__:invalidate";
 /// The LSN of a publication whose command has not ended.
 const UNSETTLED: Lsn = Lsn::MAX;
 
@@ -26,23 +29,55 @@ pub enum Payload<'a> {
     Large(&'a Rope),
 }
 
-/// Channel and message, encoded.
-#[derive(Debug)]
+/// Channel and message, encoded; or an array of keys.
+#[derive(Debug, Clone, Default)]
 pub struct Body {
     bytes: Arc<Vec<u8>>,
     channel: Range<usize>,
 }
 
-/// A message, or a line for monitors.
+/// What trackers are told.
+#[derive(Debug, Clone)]
+pub enum News {
+    /// These keys have changed, or are remembered no longer.
+    Keys(Body),
+    /// All keys are gone.
+    All,
+    /// The client that is told for them, which had this id, is gone.
+    Broken(u64),
+}
+
+/// A connection that gets an invalidation.
+#[derive(Debug)]
+pub struct Target {
+    /// The connection.
+    pub conn: ConnId,
+    /// Who keeps copies.
+    pub tracker: Arc<Tracker>,
+    /// That is another client.
+    pub redirected: bool,
+}
+
+impl Target {
+    /// Whether there is a form for the connection, and its tracker still tracks. In RESP2 that is a message, and only for others.
+    pub fn is_for(&self, resp3: bool, listens: bool) -> bool {
+        self.tracker.is_on() && (resp3 || self.redirected && listens)
+    }
+}
+
+/// A message, an invalidation, or a line for monitors.
 #[derive(Debug)]
 pub struct Publication {
-    /// `None`: a line for monitors.
+    /// `None`: it is no message.
     kind: Option<Kind>,
     body: Body,
     /// Its number among those of its registry shard.
     number: u64,
     /// The version of the list of patterns, and those that match.
     patterns: (u64, Box<[Arc<[u8]>]>),
+    /// An invalidation, if there are any.
+    targets: Vec<Target>,
+    news: News,
     lsn: AtomicU64,
 }
 
@@ -67,22 +102,46 @@ impl Body {
         }
         Body { bytes: Arc::new(bytes), channel: end - channel.len()..end }
     }
+
+    /// Encodes an array of keys.
+    pub fn keys<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone) -> Body {
+        let mut bytes = Vec::new();
+        Writer::new(&mut bytes, true).array(keys.clone().count());
+        keys.for_each(|key| encode_bulk(&mut bytes, key));
+        Body { bytes: Arc::new(bytes), channel: 0..0 }
+    }
 }
 
 impl Publication {
     /// A message; unless `settled`, it waits for [`Publication::settle`].
     pub fn new(kind: Kind, body: Body, number: u64, patterns: (u64, Box<[Arc<[u8]>]>), settled: bool) -> Publication {
         let lsn = AtomicU64::new(if settled { 0 } else { UNSETTLED });
-        Publication { kind: Some(kind), body, number, patterns, lsn }
+        Publication { kind: Some(kind), body, number, patterns, targets: Vec::new(), news: News::All, lsn }
+    }
+
+    /// An invalidation; it waits for [`Publication::settle`].
+    pub fn invalidation(targets: Vec<Target>, news: News) -> Publication {
+        let body = match &news {
+            News::Keys(keys) => keys.clone(),
+            News::All | News::Broken(_) => Body::default(),
+        };
+        let lsn = AtomicU64::new(UNSETTLED);
+        Publication { kind: None, body, number: 0, patterns: (0, Box::default()), targets, news, lsn }
     }
 
     /// A line for monitors.
     pub fn monitored(line: Vec<u8>) -> Publication {
         let body = Body { bytes: Arc::new(line), channel: 0..0 };
-        Publication { kind: None, body, number: 0, patterns: (0, Box::default()), lsn: AtomicU64::new(0) }
+        let (patterns, targets) = ((0, Box::default()), Vec::new());
+        Publication { kind: None, body, number: 0, patterns, targets, news: News::All, lsn: AtomicU64::new(0) }
     }
 
-    /// `None`: a line for monitors.
+    /// Whom an invalidation is for; nobody if it is none.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// `None`: it is no message.
     pub fn kind(&self) -> Option<Kind> {
         self.kind
     }
@@ -138,10 +197,36 @@ impl Publication {
                 bytes.extend_from_slice(if resp3 { b">3\r\n$7\r\nmessage\r\n" } else { b"*3\r\n$7\r\nmessage\r\n" });
             }
         }
+        self.write_body(output);
+    }
+
+    fn write_body(&self, output: &mut Output) {
         if self.len() >= SHARE_FROM {
             output.push_shared(Arc::clone(&self.body.bytes), 0..self.len());
         } else {
-            bytes.extend_from_slice(&self.body.bytes);
+            output.bytes_mut().extend_from_slice(&self.body.bytes);
+        }
+    }
+
+    /// Appends an invalidation as this target gets it: a push, or a message of [`CHANNEL`].
+    pub fn invalidate(&self, output: &mut Output, resp3: bool, target: &Target) {
+        let mut writer = Writer::new(output.bytes_mut(), resp3);
+        if let News::Broken(id) = self.news {
+            writer.push(2);
+            writer.bulk_str("tracking-redir-broken");
+            return writer.integer(id.cast_signed());
+        }
+        debug_assert!(resp3 || target.redirected);
+        writer.push(if resp3 { 2 } else { 3 });
+        if resp3 {
+            writer.bulk_str("invalidate");
+        } else {
+            writer.bulk_str("message");
+            writer.bulk_str(CHANNEL);
+        }
+        match self.news {
+            News::Keys(_) => self.write_body(output),
+            _ => writer.null(),
         }
     }
 }

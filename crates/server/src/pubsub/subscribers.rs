@@ -65,13 +65,16 @@ pub struct Subscribers {
     place: u64,
     /// Published by the command that runs.
     unsettled: Vec<Arc<Publication>>,
+    /// What is published depends on this at least: there were changes that are not the running command's own, as of a waiter that
+    /// it served, or of a key that was evicted for it.
+    others_lsn: Lsn,
     /// Workers to be woken after it.
     to_wake: Vec<u16>,
     /// The command that runs has published something.
     pub published: bool,
 }
 
-/// A receiver, and the pattern that it gets the message for, by its place in the publication.
+/// A receiver, and the pattern that it gets the message for, or its target, by its place in the publication.
 pub type Receiver = (ConnId, Option<usize>);
 
 impl Subscribers {
@@ -95,9 +98,20 @@ impl Subscribers {
         Some((publication, self.place - 1, lsn))
     }
 
+    /// An invalidation was put into the queue of a worker, and waits for the end of the command.
+    pub fn posted(&mut self, worker: u16, invalidation: Arc<Publication>) {
+        self.published = true;
+        self.unsettled.push(invalidation);
+        self.to_wake.push(worker);
+    }
+
     /// Finds the connections that get it.
     pub fn receivers(&self, publication: &Publication, place: u64, found: &mut Vec<Receiver>) {
         let conn = |(index, generation): &Conn| ConnId { index: *index, generation: *generation };
+        if !publication.targets().is_empty() {
+            found.extend(publication.targets().iter().enumerate().map(|(at, target)| (target.conn, Some(at))));
+            return;
+        }
         let Some(kind) = publication.kind() else {
             found.extend(self.monitors.iter().filter(|(_, since)| **since <= place).map(|(key, _)| (conn(key), None)));
             return;
@@ -146,7 +160,7 @@ impl Subscribers {
     }
 
     /// Publications that wait to be handed out, with their places, as far as they are settled.
-    fn settled(&self) -> impl Iterator<Item = (u64, &Publication, Lsn)> {
+    pub fn settled(&self) -> impl Iterator<Item = (u64, &Publication, Lsn)> {
         let placed = (self.place..).zip(&self.backlog);
         placed.map_while(|(place, publication)| Some((place, &**publication, publication.lsn()?)))
     }
@@ -176,9 +190,16 @@ impl Local {
         self.pubsub.published = true;
     }
 
+    /// A change that is not the running command's own ends at `lsn`; its events are published already, or about to be.
+    pub fn changed_by_others(&mut self, lsn: Lsn) {
+        self.pubsub.others_lsn = self.pubsub.others_lsn.max(lsn);
+    }
+
     /// What was published depends on this; its receivers' workers are woken.
     pub fn settle(&mut self, shared: &Shared, lsn: Lsn) {
+        self.broadcast(shared);
         self.pubsub.published = false;
+        let lsn = lsn.max(std::mem::take(&mut self.pubsub.others_lsn));
         for publication in self.pubsub.unsettled.drain(..) {
             publication.settle(lsn);
         }
@@ -187,6 +208,14 @@ impl Local {
                 shared.mail[usize::from(worker)].wake_if_asleep();
             }
         }
+    }
+
+    /// A connection ends, and with it all that others know of it.
+    #[cold]
+    pub fn end_session(&mut self, shared: &Shared, session: &mut Session, conn: ConnId) {
+        self.stop_listening(shared, session, conn);
+        session.close_inbox();
+        shared.trackers.remove(session);
     }
 
     /// Ends all that a connection listens to.

@@ -156,6 +156,26 @@ impl Client {
         }
     }
 
+    /// The next reply, if it comes in this time.
+    pub fn try_reply(&mut self, patience: Duration) -> Option<Reply> {
+        let mut chunk = vec![0; 64 * 1024];
+        let deadline = Instant::now() + patience;
+        self.stream.set_nonblocking(true).expect("an open socket");
+        let reply = loop {
+            if let Some(reply) = self.reader.next_reply().expect("a legal stream of replies") {
+                break Some(reply);
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) => break None,
+                Ok(count) => self.reader.feed(&chunk[..count]),
+                Err(_) if Instant::now() >= deadline => break None,
+                Err(_) => std::thread::sleep(Duration::from_micros(100)),
+            }
+        };
+        self.stream.set_nonblocking(false).expect("an open socket");
+        reply
+    }
+
     /// Waits until the server has closed the connection; whatever still comes is dropped. False: it did not.
     pub fn is_closed_within(&mut self, time: Duration) -> bool {
         let started = Instant::now();

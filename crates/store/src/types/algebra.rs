@@ -23,6 +23,42 @@ pub enum Operation {
     Difference,
 }
 
+impl Operation {
+    /// About how many members are looked at.
+    pub fn work(self, sets: &[Set]) -> usize {
+        let lens = sets.iter().map(|set| set.view().len());
+        match self {
+            Self::Union => lens.sum(),
+            Self::Intersection => lens.min().unwrap_or(0) * sets.len(),
+            Self::Difference => sets.first().map_or(0, |first| first.view().len()) * sets.len(),
+        }
+    }
+
+    /// Calls `found` for each member of the result, by looking up members of one set in others: for a few members, of which no
+    /// trees need be made.
+    pub fn look_up(self, sets: &[Set], found: &mut dyn FnMut(&[u8])) {
+        let has = |at: usize, member: &[u8]| sets[at].view().contains(member);
+        match self {
+            Self::Intersection => {
+                let Some(first) = (0..sets.len()).min_by_key(|at| sets[*at].view().len()) else { return };
+                let others = || (0..sets.len()).filter(|at| *at != first);
+                let members = sets[first].view().iter();
+                members.filter(|member| others().all(|at| has(at, member))).for_each(found);
+            }
+            Self::Difference => {
+                let members = sets.iter().take(1).flat_map(|set| set.view().iter());
+                members.filter(|member| !(1..sets.len()).any(|at| has(at, member))).for_each(found);
+            }
+            Self::Union => {
+                for (at, set) in sets.iter().enumerate() {
+                    let new = set.view().iter().filter(|member| !(0..at).any(|before| has(before, member)));
+                    new.for_each(&mut *found);
+                }
+            }
+        }
+    }
+}
+
 /// An operation on sets that is under way.
 #[derive(Debug)]
 pub struct Combination {
@@ -122,7 +158,10 @@ mod tests {
             members.iter().for_each(|member| _ = set.add(member.to_string().as_bytes(), LIMITS));
             set
         };
-        let mut combination = Combination::new(operation, sets.iter().map(set).collect());
+        let sets: Vec<Set> = sets.iter().map(set).collect();
+        let mut looked_up = Vec::new();
+        operation.look_up(&sets, &mut |member| looked_up.push(member.to_vec()));
+        let mut combination = Combination::new(operation, sets);
         let (mut result, mut builder) = (Vec::new(), SetBuilder::default());
         while !combination.is_done() {
             combination.step(step, &mut |tag, member| {
@@ -133,6 +172,8 @@ mod tests {
         let built = builder.finish(LIMITS);
         assert!(result.iter().all(|member: &u32| built.view().contains(member.to_string().as_bytes())));
         assert_eq!(built.view().len(), result.len());
+        assert_eq!(looked_up.iter().collect::<BTreeSet<_>>().len(), looked_up.len());
+        assert!(looked_up.len() == result.len() && looked_up.iter().all(|member| built.view().contains(member)));
         result
     }
 

@@ -13,10 +13,10 @@ struct ByDeadline;
 
 impl Order for ByDeadline {
     type Tag = i64;
-    type First = (i64, u32);
+    type Rest = u32;
 
-    fn first(at_ms: i64, item: &[u8]) -> (i64, u32) {
-        (at_ms, hash_of(item))
+    fn rest(item: &[u8]) -> u32 {
+        hash_of(item)
     }
 }
 
@@ -28,6 +28,15 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
+    /// Whether these are the very deadlines that `other` are.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (&self.tree, &other.tree) {
+            (Some(tree), Some(other)) => tree.is_same(other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     /// The earliest deadline.
     pub(super) fn earliest_ms(&self) -> Option<i64> {
         self.tree.as_ref()?.nth(0).map(|(at_ms, _)| at_ms)
@@ -35,9 +44,7 @@ impl Deadlines {
 
     /// How many deadlines are before `now_ms`.
     pub(super) fn due(&self, now_ms: i64) -> usize {
-        self.tree
-            .as_ref()
-            .map_or(0, |tree| tree.rank(&tree.seek(|first| *first < (now_ms, 0), |at_ms, _| at_ms < now_ms)))
+        self.tree.as_ref().map_or(0, |tree| tree.rank(&tree.seek(|at_ms, _| at_ms < now_ms, |at_ms, _| at_ms < now_ms)))
     }
 
     pub(super) fn add(&mut self, at_ms: i64, hash: u32) {
@@ -74,7 +81,7 @@ impl Deadlines {
 
 /// The place of a deadline, or where it would be.
 fn seek(tree: &Tree<ByDeadline>, at_ms: i64, hash: u32) -> Position {
-    tree.seek(|first| *first < (at_ms, hash), |at, item| (at, hash_of(item.bytes())) < (at_ms, hash))
+    tree.seek(|at, first| (at, *first) < (at_ms, hash), |at, item| (at, hash_of(item.bytes())) < (at_ms, hash))
 }
 
 fn hash_of(item: &[u8]) -> u32 {

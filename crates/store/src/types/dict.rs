@@ -9,9 +9,8 @@
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
-use siphasher::sip::SipHasher13;
-
 use super::tree::{Cursor, Order, Position, Tree};
+use crate::hash::siphash13;
 
 /// Says where in an item its key is.
 pub trait Keyed {
@@ -24,11 +23,9 @@ pub struct ByHash;
 
 impl Order for ByHash {
     type Tag = u32;
-    type First = u32;
+    type Rest = ();
 
-    fn first(tag: u32, _: &[u8]) -> u32 {
-        tag
-    }
+    fn rest(_: &[u8]) {}
 }
 
 /// Items with distinct keys.
@@ -63,9 +60,8 @@ pub fn tag_of(key: &[u8]) -> u32 {
         let random = RandomState::new();
         (random.hash_one(0), random.hash_one(1))
     });
-    let (a, b) = *SEED;
     // The upper half of 64 bits.
-    (SipHasher13::new_with_keys(a, b).hash(key) >> 32) as u32
+    (siphash13(*SEED, key) >> 32) as u32
 }
 
 /// Where the item with some key is or would be; good until the next change.
@@ -112,31 +108,16 @@ impl<K: Keyed> Dict<K> {
     /// The item with this key.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<&[u8]> {
-        let tag = tag_of(key);
+        self.locate(tag_of(key), key).ok().map(|(_, item)| item)
+    }
+
+    /// The item with this key and its place, or the place where it would be inserted.
+    #[inline]
+    fn locate(&self, tag: u32, key: &[u8]) -> Result<(Position, &[u8]), Position> {
         let place = self.seek(tag);
         // Nearly always the item is the first of its hash, and on this page.
         match self.tree.here(&place) {
-            Some((at, item)) if at == tag && K::key(item) == key => return Some(item),
-            Some((at, _)) if at != tag => return None,
-            _ => {}
-        }
-        let mut cursor = self.tree.cursor(&place);
-        while let Some((at, item)) = cursor.item()
-            && at == tag
-        {
-            if K::key(item) == key {
-                return Some(item);
-            }
-            cursor.next();
-        }
-        None
-    }
-
-    /// The place of the item with this key, or the place where it would be inserted.
-    fn locate(&self, tag: u32, key: &[u8]) -> Result<Position, Position> {
-        let place = self.seek(tag);
-        match self.tree.here(&place) {
-            Some((at, item)) if at == tag && K::key(item) == key => return Ok(place),
+            Some((at, item)) if at == tag && K::key(item) == key => return Ok((place, item)),
             Some((at, _)) if at != tag => return Err(place),
             _ => {}
         }
@@ -146,7 +127,8 @@ impl<K: Keyed> Dict<K> {
             && at == tag
         {
             if K::key(item) == key {
-                return Ok(if ahead == 0 { place } else { self.tree.seek_rank(self.tree.rank(&place) + ahead) });
+                let found = if ahead == 0 { place } else { self.tree.seek_rank(self.tree.rank(&place) + ahead) };
+                return Ok((found, item));
             }
             ahead += 1;
             cursor.next();
@@ -155,13 +137,13 @@ impl<K: Keyed> Dict<K> {
     }
 
     fn seek(&self, tag: u32) -> Position {
-        self.tree.seek(|first| *first < tag, |at, _| at < tag)
+        self.tree.seek_page(|first, ()| first < tag, |page| page.lower_bound_evenly(tag))
     }
 
     /// Where the item with this key is, or would be: for an edit that looks first.
     pub fn place(&self, key: &[u8]) -> Place {
         let tag = tag_of(key);
-        Place { tag, at: self.locate(tag, key) }
+        Place { tag, at: self.locate(tag, key).map(|(position, _)| position) }
     }
 
     /// The item at a place.

@@ -3,10 +3,14 @@
 //! An item is `field length << 1 | expires (varint) | field | deadline i64, if it expires | value`, packed and in a tree alike. A
 //! field whose time is past is not there for readers, who say what time it is; it stays among the fields, and is counted, until it
 //! is written again or [`Fields::remove_due`] takes it out. A large hash has its [`Deadlines`] in order beside it.
+//!
+//! While a hash is said to be compact its fields are read in the order in which they came, as from Redis's listpack, also where it
+//! is a tree for the length of its values: the tree then keeps the hashes of its fields in that order.
 
 use super::deadlines::Deadlines;
 use super::dict::{Dict, Keyed};
 use super::packed::{Packed, PackedBuf};
+use super::page::lower_bound_evenly;
 use super::{Form, Limits, Repr};
 
 /// Where in an item its field is.
@@ -26,11 +30,13 @@ pub struct FieldsTree {
     dict: Dict<FieldKey>,
     form: Form,
     deadlines: Deadlines,
+    /// The tags of all fields, oldest first, of a compact hash of at most [`ORDERED_MAX`] fields; else empty.
+    order: Vec<u32>,
 }
 
 impl FieldsTree {
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.dict.memory_bytes() + self.deadlines.memory_bytes()
+        size_of::<Self>() + self.dict.memory_bytes() + self.deadlines.memory_bytes() + self.order.capacity() * 4
     }
 
     pub(super) fn free_cost(&self) -> usize {
@@ -112,6 +118,11 @@ impl<'a> Field<'a> {
     }
 }
 
+/// Fields whose order is kept: what is copied with a root stays short, whatever the thresholds are set to.
+const ORDERED_MAX: usize = 1024;
+/// Bytes up to which such a hash is read in one go: some tens of µs.
+const READ_WHOLE: usize = 128 * 1024;
+
 /// Items up to this are put together on the stack.
 const SHORT_ITEM: usize = 256;
 
@@ -145,6 +156,17 @@ impl<'a> FieldsRef<'a> {
             Self::Tree(tree) => Repr::Tree(Box::new(tree.clone())),
         };
         Fields { repr }
+    }
+
+    /// Whether this is the very value that `other` is: one of them is a copy of the other that nobody has changed since.
+    pub fn is_same(self, other: FieldsRef<'_>) -> bool {
+        match (self, other) {
+            (Self::Packed(packed), FieldsRef::Packed(other)) => packed == other,
+            (Self::Tree(tree), FieldsRef::Tree(other)) => {
+                tree.dict.is_same(&other.dict) && tree.deadlines.is_same(&other.deadlines)
+            }
+            _ => false,
+        }
     }
 
     /// Number of fields that are there at `now_ms`.
@@ -183,12 +205,18 @@ impl<'a> FieldsRef<'a> {
 
     /// The fields from number `rank` on, those whose time is past included.
     pub fn iter_from(self, rank: usize) -> impl Iterator<Item = Field<'a>> {
-        let (packed, tree) = match self {
-            Self::Packed(packed) => (Some(packed.items().skip(rank)), None),
-            Self::Tree(tree) => (None, Some(tree.dict.iter_from(rank))),
+        let (packed, ordered, tree) = match self {
+            Self::Packed(packed) => (Some(packed.items().skip(rank)), None, None),
+            Self::Tree(tree) if tree.order.is_empty() => (None, None, Some(tree.dict.iter_from(rank))),
+            Self::Tree(tree) => (None, Some(tree.in_order().into_iter().skip(rank)), None),
         };
         let packed = packed.into_iter().flatten().map(|(_, item)| item);
-        packed.chain(tree.into_iter().flatten()).map(Field::read)
+        packed.chain(ordered.into_iter().flatten()).chain(tree.into_iter().flatten()).map(Field::read)
+    }
+
+    /// Whether it is to be read in one go: putting its fields in order costs about as much as reading them all.
+    pub fn is_read_whole(self) -> bool {
+        matches!(self, Self::Tree(tree) if !tree.order.is_empty() && tree.dict.memory_bytes() <= READ_WHOLE)
     }
 
     /// All live fields.
@@ -204,14 +232,18 @@ impl<'a> FieldsRef<'a> {
         }
     }
 
-    /// Visits fields from a cursor on; see [`Dict::scan`]. A small hash is visited whole.
+    /// Visits fields from a cursor on; see [`Dict::scan`]. A small hash is visited whole, and so is one whose order is kept.
     pub fn scan(self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
         match self {
             Self::Packed(packed) => {
                 packed.items().for_each(|(_, item)| visit(Field::read(item)));
                 0
             }
-            Self::Tree(tree) => tree.dict.scan(cursor, count, |item| visit(Field::read(item))),
+            Self::Tree(tree) if tree.order.is_empty() => tree.dict.scan(cursor, count, |item| visit(Field::read(item))),
+            Self::Tree(_) => {
+                self.iter_from(0).for_each(visit);
+                0
+            }
         }
     }
 
@@ -351,14 +383,19 @@ impl Fields {
     fn set_form(&mut self, form: Form) {
         match &mut self.repr {
             Repr::Packed(buf) => buf.set_form(form),
-            Repr::Tree(tree) => tree.form = form,
+            Repr::Tree(tree) => {
+                tree.form = form;
+                if form != Form::Compact {
+                    tree.order = Vec::new();
+                }
+            }
         }
     }
 
     /// From packed to a tree.
     fn grow(&mut self) {
         let form = self.view().form();
-        let mut tree = FieldsTree { dict: Dict::default(), form, deadlines: Deadlines::default() };
+        let mut tree = FieldsTree { dict: Dict::default(), form, deadlines: Deadlines::default(), order: Vec::new() };
         if let Repr::Packed(buf) = &self.repr {
             for (_, item) in buf.view().items() {
                 tree.put(&Field::read(item));
@@ -416,6 +453,9 @@ impl FieldsTree {
     fn put(&mut self, field: &Field<'_>) -> Before {
         let place = self.dict.place(field.name);
         let old = self.dict.at(&place).map(|item| Field::read(item).expire_at_ms);
+        if old.is_none() {
+            self.came_last(place.tag());
+        }
         field.with_item(|item| self.dict.put_at(&place, item));
         let old_ms = old.flatten();
         if old_ms != field.expire_at_ms {
@@ -437,7 +477,37 @@ impl FieldsTree {
         if let Some(at_ms) = field.expire_at_ms {
             self.deadlines.remove(at_ms, place.tag());
         }
+        if let Some(at) = self.order.iter().position(|tag| *tag == place.tag()) {
+            self.order.remove(at);
+        }
         self.dict.remove_at(&place)
+    }
+
+    /// Notes a field that is about to be added.
+    fn came_last(&mut self, tag: u32) {
+        // Given up once, the order is not known again.
+        if self.form == Form::Compact && self.order.len() == self.dict.len() && self.dict.len() < ORDERED_MAX {
+            self.order.push(tag);
+        } else {
+            self.order = Vec::new();
+        }
+    }
+
+    /// The items, oldest first, where that order is kept.
+    fn in_order(&self) -> Vec<&[u8]> {
+        let mut walk = self.dict.walk(0);
+        let (mut tags, mut items) = (Vec::with_capacity(self.dict.len()), Vec::with_capacity(self.dict.len()));
+        while let Some((tag, item)) = walk.item() {
+            tags.push(tag);
+            items.push(Some(item));
+            walk.next();
+        }
+        let oldest_first = self.order.iter().map(|tag| {
+            let from = lower_bound_evenly(&tags, *tag, |_| {});
+            // Of fields with one tag any may come first: each comes once.
+            items[from..].iter_mut().find_map(Option::take).expect("each field has its place in the order")
+        });
+        oldest_first.collect()
     }
 }
 
@@ -494,6 +564,60 @@ mod tests {
             }
             assert_eq!(fields.view().deadline_ms(), model.values().filter_map(|(_, at)| *at).min());
         }
+    }
+
+    /// A hash of long values, which its thresholds let be compact, gave its fields in the order of their hashes: HGETALL of what Redis
+    /// has as a listpack gives them in the order in which they came.
+    #[test]
+    fn a_compact_hash_keeps_the_order_of_its_fields() {
+        let limits = Limits { entries: 600, value: 10_000 };
+        let mut fields = Fields::empty_in(Vec::new());
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for number in 0..600_u32 {
+            let name = format!("field{}", number.wrapping_mul(2_654_435_761) % 1000).into_bytes();
+            let value = vec![b'v'; usize::try_from(number % 97).expect("small")];
+            if fields.put(plain(&name, &value), limits) == Before::Nothing {
+                model.push(name);
+            }
+            if number % 5 == 3 {
+                let gone = model.remove(usize::try_from(number).expect("small") * 7 % model.len());
+                assert!(fields.remove(&gone, 0));
+            }
+            assert_eq!(fields.view().form(), Form::Compact);
+            let names: Vec<_> = fields.view().iter(0).map(|field| field.name.to_vec()).collect();
+            assert_eq!(names, model, "after {number}");
+        }
+        assert!(matches!(fields.view(), FieldsRef::Tree(_)));
+        let half = model.len() / 2;
+        let tail: Vec<_> = fields.view().iter_from(half).map(|field| field.name.to_vec()).collect();
+        assert_eq!(tail, model[half..]);
+        let mut scanned = Vec::new();
+        assert_eq!(fields.view().scan(0, 10, |field| scanned.push(field.name.to_vec())), 0, "visited whole");
+        assert_eq!(scanned, model);
+        let shared = fields.clone();
+        // Beyond a threshold the order is that of the hashes.
+        fields.put(plain(b"long", &[b'x'; 10_001]), limits);
+        assert_eq!((fields.view().form(), fields.view().len()), (Form::Large, model.len() + 1));
+        assert_eq!(fields.view().iter(0).count(), model.len() + 1);
+        assert!(shared.view().iter(0).map(|field| field.name.to_vec()).eq(model));
+    }
+
+    /// With thresholds beyond reason the order is given up, not the shortness of a copy; no field is lost by it.
+    #[test]
+    fn the_order_of_very_many_fields_is_not_kept() {
+        let limits = Limits { entries: usize::MAX, value: usize::MAX };
+        let mut fields = Fields::empty_in(Vec::new());
+        for number in 0..=ORDERED_MAX {
+            assert_eq!(fields.view().iter(0).count(), number);
+            fields.put(plain(number.to_string().as_bytes(), b"value"), limits);
+        }
+        fields.remove(b"5", 0);
+        fields.put(plain(b"again", b"value"), limits);
+        assert_eq!((fields.view().form(), fields.view().iter(0).count()), (Form::Compact, ORDERED_MAX + 1));
+        let mut found: Vec<_> = fields.view().iter(0).map(|field| field.name.to_vec()).collect();
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), ORDERED_MAX + 1);
     }
 
     #[test]

@@ -19,9 +19,9 @@ pub struct ByPlace;
 
 impl Order for ByPlace {
     type Tag = ();
-    type First = ();
+    type Rest = ();
 
-    fn first((): (), _: &[u8]) {}
+    fn rest(_: &[u8]) {}
 }
 
 /// A large list.
@@ -186,6 +186,19 @@ impl<'a> ListRef<'a> {
         self.len() == 0
     }
 
+    /// How many buffers hold it.
+    pub fn nodes(self) -> usize {
+        match self {
+            Self::Packed(_) => 1,
+            Self::Tree(list) => list.free_cost().max(1),
+        }
+    }
+
+    /// Bytes that its elements would take in listpacks.
+    pub fn listpack_bytes(self) -> usize {
+        self.iter().map(listpack_entry).sum()
+    }
+
     /// What OBJECT ENCODING should call it.
     pub fn form(self) -> Form {
         match self {
@@ -242,6 +255,15 @@ impl<'a> ListRef<'a> {
         match self {
             Self::Packed(packed) => List { repr: Repr::Packed(PackedBuf::copy_in(Vec::new(), packed)) },
             Self::Tree(tree) => List { repr: Repr::Tree(Box::new(tree.clone())) },
+        }
+    }
+
+    /// Whether this is the very value that `other` is: one of them is a copy of the other that nobody has changed since.
+    pub fn is_same(self, other: ListRef<'_>) -> bool {
+        match (self, other) {
+            (Self::Packed(packed), ListRef::Packed(other)) => packed == other,
+            (Self::Tree(tree), ListRef::Tree(other)) => tree.tree.is_same(&other.tree),
+            _ => false,
         }
     }
 

@@ -11,6 +11,7 @@
 pub mod algebra;
 mod deadlines;
 pub mod dict;
+pub mod disposal;
 pub mod fields;
 pub mod list;
 pub mod packed;
@@ -26,7 +27,7 @@ pub use list::{End, List, ListRef, NodeLimit};
 pub use packed::{PACKED_MAX, Packed, PackedBuf};
 pub use set::{Set, SetBuilder, SetLimits, SetRef};
 pub use sorted_set::{MemberBound, MemberRange, ScoreRange, Scored, SortedSet, SortedSetRef};
-pub use stream::{Consumer, Entries, Exactness, Group, Keep, Pending, Stream, StreamEntry, StreamId};
+pub use stream::{Consumer, Entries, Exactness, Group, Keep, Pending, References, Stream, StreamEntry, StreamId};
 
 use fields::FieldsTree;
 use list::ListTree;
@@ -181,10 +182,13 @@ pub trait Kind: Sized {
 
     /// Whether it has no elements: such a value is not kept, but for a stream.
     fn is_void(&self) -> bool;
+
+    /// Whether this is the very value that `other` is: one of them is a clone of the other, and neither was changed since.
+    fn is_same(&self, other: &Self) -> bool;
 }
 
 macro_rules! kind {
-    ($name:ty, $variant:ident, $buffer:ident => $empty:expr, $void:expr) => {
+    ($name:ty, $variant:ident, $buffer:ident => $empty:expr, $void:expr, $same:expr) => {
         impl Kind for $name {
             fn new_in($buffer: Vec<u8>) -> Self {
                 $empty
@@ -202,15 +206,20 @@ macro_rules! kind {
                 let void: fn(&$name) -> bool = $void;
                 void(self)
             }
+
+            fn is_same(&self, other: &Self) -> bool {
+                let same: fn(&$name, &$name) -> bool = $same;
+                same(self, other)
+            }
         }
     };
 }
 
-kind!(List, List, buffer => List::empty_in(buffer), |value| value.view().is_empty());
-kind!(Set, Set, buffer => Set::empty_in(buffer), |value| value.view().is_empty());
-kind!(SortedSet, SortedSet, buffer => SortedSet::empty_in(buffer), |value| value.view().is_empty());
-kind!(Fields, Hash, buffer => Fields::empty_in(buffer), |value| value.view().is_empty());
-kind!(Box<Stream>, Stream, _buffer => Box::default(), |_| false);
+kind!(List, List, buffer => List::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(Set, Set, buffer => Set::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(SortedSet, SortedSet, buffer => SortedSet::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(Fields, Hash, buffer => Fields::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(Box<Stream>, Stream, _buffer => Box::default(), |_| false, |a, b| Stream::is_same(a, b));
 
 /// A value taken apart: what an entry stores.
 pub(crate) enum Parts {

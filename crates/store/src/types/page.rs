@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use super::packed::{item_size, push_len, read_len};
+use crate::prefetch::prefetch;
 
 /// Live bytes above which a page is split.
 pub(super) const PAGE_MAX: usize = 4096;
@@ -344,9 +345,84 @@ fn reserve<E>(vec: &mut Vec<E>, more: usize) {
     }
 }
 
+impl Page<u32> {
+    /// The first index whose tag is not below this one, where tags are spread as hashes are.
+    #[inline]
+    pub fn lower_bound_evenly(&self, tag: u32) -> usize {
+        // The item is looked at next: where it is, is on its way while the tags are read.
+        lower_bound_evenly(&self.tags, tag, |at| prefetch(&raw const self.slots[at]))
+    }
+}
+
+/// The first index whose tag is not below this one, where tags are spread evenly, as hashes are: a guess by proportion is a few tags
+/// off, so that a search reads two or three lines instead of halving its way through all. The guess is told.
+#[inline]
+pub(super) fn lower_bound_evenly(tags: &[u32], tag: u32, guessed: impl FnOnce(usize)) -> usize {
+    let (Some(first), Some(last)) = (tags.first(), tags.last()) else { return 0 };
+    if tag <= *first {
+        return 0;
+    }
+    if tag > *last {
+        return tags.len();
+    }
+    // The last is not below `tag`, the first is; so they differ.
+    let span = u64::from(*last - *first);
+    let guess = u64::from(tag - *first) * (tags.len() as u64 - 1) / span;
+    let mut at = usize::try_from(guess).map_or(tags.len() - 1, |guess| guess.min(tags.len() - 1));
+    guessed(at);
+    // Doubling steps, should the tags not be even after all.
+    let mut step = 1;
+    if tags[at] < tag {
+        let mut low = at + 1;
+        loop {
+            let high = low + step;
+            if high >= tags.len() || tags[high] >= tag {
+                at = high.min(tags.len() - 1);
+                return low + tags[low..=at].partition_point(|other| *other < tag);
+            }
+            low = high + 1;
+            step *= 2;
+        }
+    }
+    loop {
+        let low = at.saturating_sub(step);
+        if tags[low] < tag {
+            return low + 1 + tags[low + 1..at].partition_point(|other| *other < tag);
+        }
+        // The first is below `tag`, so that this ends before 0 is passed.
+        at = low;
+        step *= 2;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Even, crowded and equal tags; each one and its neighbours looked for.
+    #[test]
+    fn a_guess_by_proportion_finds_what_halving_finds() {
+        let mut seed = 1_u32;
+        for shape in 0..4_u32 {
+            for len in [0, 1, 2, 3, 10, 150, 300] {
+                let mut tags: Vec<u32> = (0..len)
+                    .map(|i| {
+                        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        [seed, seed % 7, 1 << (seed % 32), if i % 2 == 0 { 0 } else { u32::MAX - seed % 5 }]
+                            [shape as usize]
+                    })
+                    .collect();
+                tags.sort_unstable();
+                let mut page: Page<u32> = Page::default();
+                tags.iter().enumerate().for_each(|(at, tag)| page.insert(at, *tag, b""));
+                let near = |tag: &u32| [tag.wrapping_sub(1), *tag, tag.wrapping_add(1)];
+                for tag in tags.iter().flat_map(near).chain([0, u32::MAX, 1 << 31]) {
+                    let expected = tags.partition_point(|other| *other < tag);
+                    assert_eq!(page.lower_bound_evenly(tag), expected, "{tag} in {tags:?}");
+                }
+            }
+        }
+    }
 
     /// Random edits against a plain vector.
     #[test]

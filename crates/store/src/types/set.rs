@@ -273,7 +273,7 @@ impl Set {
     }
 }
 
-/// A set that is made of members which come in the order of their hashes, each once.
+/// A set that is made of members which come once each, mostly in the order of their hashes.
 #[derive(Debug)]
 pub struct SetBuilder {
     set: Set,
@@ -288,10 +288,23 @@ impl Default for SetBuilder {
 }
 
 impl SetBuilder {
-    /// Adds the next member, whose key has this hash.
-    pub fn push(&mut self, tag: u32, member: &[u8]) {
+    /// Adds a member that is not there, whatever its hash; not to be mixed with [`SetBuilder::push`].
+    pub fn add(&mut self, member: &[u8]) {
+        self.note(member);
+        match &mut self.set.repr {
+            Repr::Packed(buf) if buf.fits(member.len()) => buf.push(&[member]),
+            _ => _ = self.set.as_tree().dict.add(member),
+        }
+    }
+
+    fn note(&mut self, member: &[u8]) {
         self.integers = self.integers && is_integer(member);
         self.longest = self.longest.max(member.len());
+    }
+
+    /// Adds the next member, whose key has this hash.
+    pub fn push(&mut self, tag: u32, member: &[u8]) {
+        self.note(member);
         match &mut self.set.repr {
             Repr::Packed(buf) if buf.fits(member.len()) => buf.push(&[member]),
             _ => self.set.as_tree().dict.push(tag, member),

@@ -24,10 +24,10 @@ pub struct ByScore;
 
 impl Order for ByScore {
     type Tag = f64;
-    type First = (f64, Box<[u8]>);
+    type Rest = Box<[u8]>;
 
-    fn first(score: f64, member: &[u8]) -> (f64, Box<[u8]>) {
-        (score, Box::from(member))
+    fn rest(member: &[u8]) -> Box<[u8]> {
+        Box::from(member)
     }
 }
 
@@ -214,6 +214,17 @@ impl<'a> SortedSetRef<'a> {
                 Self::Packed(packed) => Repr::Packed(PackedBuf::copy_in(Vec::new(), packed)),
                 Self::Tree(tree) => Repr::Tree(Box::new(tree.clone())),
             },
+        }
+    }
+
+    /// Whether this is the very value that `other` is: one of them is a copy of the other that nobody has changed since.
+    pub fn is_same(self, other: SortedSetRef<'_>) -> bool {
+        match (self, other) {
+            (Self::Packed(packed), SortedSetRef::Packed(other)) => packed == other,
+            (Self::Tree(tree), SortedSetRef::Tree(other)) => {
+                tree.by_score.is_same(&other.by_score) && tree.by_name.is_same(&other.by_name)
+            }
+            _ => false,
         }
     }
 
@@ -417,17 +428,17 @@ impl SortedSetTree {
     #[inline]
     fn place(&self, score: f64, member: &[u8]) -> Position {
         self.by_score.seek(
-            |(first, name)| Scored { member: name, score: *first }.is_before(score, member),
+            |first, name| Scored { member: name, score: first }.is_before(score, member),
             |at, item| at < score || at == score && item.bytes() < member,
         )
     }
 
     fn seek_score(&self, before: impl Fn(f64) -> bool) -> Position {
-        self.by_score.seek(|(score, _)| before(*score), |score, _| before(score))
+        self.by_score.seek(|score, _| before(score), |score, _| before(score))
     }
 
     fn seek_member(&self, before: impl Fn(&[u8]) -> bool) -> Position {
-        self.by_score.seek(|(_, member)| before(member), |_, item| before(item.bytes()))
+        self.by_score.seek(|_, member| before(member), |_, item| before(item.bytes()))
     }
 }
 

@@ -58,11 +58,9 @@ pub struct ById;
 
 impl Order for ById {
     type Tag = StreamId;
-    type First = StreamId;
+    type Rest = ();
 
-    fn first(id: StreamId, _: &[u8]) -> StreamId {
-        id
-    }
+    fn rest(_: &[u8]) {}
 }
 
 /// Up to where a stream is trimmed.
@@ -72,6 +70,18 @@ pub enum Keep {
     Newest(u64),
     /// Those from this id on.
     From(StreamId),
+}
+
+/// What becomes of the places where groups have a removed entry pending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum References {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They go with the entry.
+    Delete,
+    /// An entry that a group has pending, or has yet to read, is not removed.
+    Acked,
 }
 
 /// How exactly a stream is trimmed.
@@ -112,6 +122,17 @@ impl Stream {
     /// Whether there are none; an empty stream is kept all the same.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether this is the very value that `other` is: one of them is a clone of the other, and neither was changed since.
+    pub fn is_same(&self, other: &Stream) -> bool {
+        let numbers = |stream: &Stream| (stream.last_id, stream.max_deleted_id, stream.entries_added);
+        let groups = match (&self.groups, &other.groups) {
+            (Some(groups), Some(other)) => Arc::ptr_eq(groups, other),
+            (None, None) => true,
+            _ => false,
+        };
+        groups && numbers(self) == numbers(other) && self.entries.is_same(&other.entries)
     }
 
     /// The entries. A clone shares them.
@@ -181,12 +202,65 @@ impl Stream {
     ///
     /// Nodes begin at every `size`-th entry ever added. Entries deleted in between make a node end later than Redis's would.
     pub fn trim(&mut self, keep: Keep, exactness: Exactness) -> (usize, Removed<ById>) {
+        let count = self.surplus(keep, exactness);
+        (count, self.entries.remove_oldest(count))
+    }
+
+    /// As [`Stream::trim`], with an eye to where entries are pending; answers how many were removed.
+    pub fn trim_referenced(&mut self, keep: Keep, exactness: Exactness, references: References) -> usize {
+        match references {
+            References::Keep => self.trim(keep, exactness).0,
+            References::Delete => {
+                let count = self.surplus(keep, exactness);
+                self.forget_oldest(count);
+                self.entries.remove_oldest(count);
+                count
+            }
+            References::Acked => self.trim_acked(keep, exactness),
+        }
+    }
+
+    /// Takes the oldest entries out of all groups' pending ones.
+    fn forget_oldest(&mut self, count: usize) {
+        let Some(last) = count.checked_sub(1).and_then(|rank| self.entries.iter_from(rank).next()) else { return };
+        let last = last.id;
+        let entries = self.entries.clone();
+        let names: Vec<Box<[u8]>> = self.groups().map(|(name, _)| name.into()).collect();
+        for name in names {
+            self.edit_group(&name, |group| {
+                let concerned = group.pending_from(StreamId::MIN).map(|one| one.id).take_while(|id| *id <= last);
+                let ids: Vec<StreamId> = concerned.filter(|id| entries.contains(*id)).collect();
+                ids.into_iter().for_each(|id| _ = group.acknowledge(id));
+            });
+        }
+    }
+
+    fn trim_acked(&mut self, keep: Keep, exactness: Exactness) -> usize {
+        // What some group has yet to read is referenced: no need to look behind the slowest.
+        let Some(read) = self.groups().map(|(_, group)| group.last_id).min() else {
+            return self.trim(keep, exactness).0;
+        };
+        let surplus = self.surplus(keep, exactness);
+        // By nodes only these are looked at; to the entry, younger ones make up for those that stay.
+        let looked_at = match (exactness, keep) {
+            (Exactness::Exact, Keep::Newest(_)) => self.len(),
+            _ => surplus,
+        };
+        let candidates = self.entries.iter_from(0).take(looked_at).map(|entry| entry.id).take_while(|id| *id <= read);
+        let free = candidates.filter(|id| !self.groups().any(|(_, group)| group.pending(*id).is_some()));
+        let ids: Vec<StreamId> = free.take(surplus).collect();
+        ids.iter().for_each(|id| _ = self.entries.remove(*id));
+        ids.len()
+    }
+
+    /// How many of the oldest entries are to go.
+    fn surplus(&self, keep: Keep, exactness: Exactness) -> usize {
         let len = self.len();
         let surplus = match keep {
             Keep::Newest(most) => len.saturating_sub(usize::try_from(most).unwrap_or(usize::MAX)),
             Keep::From(id) => self.entries.rank(id),
         };
-        let count = match exactness {
+        match exactness {
             Exactness::Exact => surplus,
             Exactness::Nodes { size, limit } => {
                 let surplus = if limit == 0 { surplus } else { surplus.min(limit) };
@@ -198,8 +272,21 @@ impl Stream {
                     _ => surplus - (surplus + gone) % size,
                 }
             }
-        };
-        (count, self.entries.remove_oldest(count))
+        }
+    }
+
+    /// Removes an entry with an eye to where it is pending; `None` if there is no such entry, false if it is referenced and stays.
+    pub fn delete_referenced(&mut self, id: StreamId, references: References) -> Option<bool> {
+        if !self.entries.contains(id) {
+            return None;
+        }
+        match references {
+            References::Keep => {}
+            References::Delete => self.forget_pending(id),
+            References::Acked if self.is_referenced(id) => return Some(false),
+            References::Acked => {}
+        }
+        Some(self.delete(id))
     }
 
     /// Whether an entry at or above `from` was deleted while older ones are left.

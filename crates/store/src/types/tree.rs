@@ -17,17 +17,19 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::disposal::{FREED_AT_ONCE, dispose};
 use super::page::{ItemAt, PAGE_MAX, PAGE_MIN, Page};
+use crate::prefetch::prefetch;
 
 /// What a tree is ordered by.
-pub trait Order {
+pub trait Order: 'static {
     /// Kept for each item, beside it.
     type Tag: Copy + Send + Sync + fmt::Debug;
-    /// Kept for each page: a copy of its first item, as far as searching needs it.
-    type First: Clone + Send + Sync + fmt::Debug;
+    /// What a search needs to know of a page's first item beside its tag; kept by its parent.
+    type Rest: Clone + Send + Sync + fmt::Debug;
 
-    /// The first item of a page, for its parent.
-    fn first(tag: Self::Tag, item: &[u8]) -> Self::First;
+    /// That of an item.
+    fn rest(item: &[u8]) -> Self::Rest;
 }
 
 /// The tree; see the module's description.
@@ -42,9 +44,10 @@ enum Node<O: Order> {
     Inner(Arc<Inner<O>>),
 }
 
-/// Side by side, as a search looks at the firsts alone, and a rank at the lengths.
+/// Side by side, as a search mostly looks at the tags of the first items alone, and a rank at the lengths.
 struct Inner<O: Order> {
-    firsts: Vec<O::First>,
+    tags: Vec<O::Tag>,
+    rests: Vec<O::Rest>,
     lens: Vec<usize>,
     below: Vec<Below<O>>,
 }
@@ -57,7 +60,8 @@ struct Below<O: Order> {
 
 /// A node on its way into its parent.
 struct Child<O: Order> {
-    first: O::First,
+    /// Its first item.
+    first: (O::Tag, O::Rest),
     /// Items below it.
     len: usize,
     below: Below<O>,
@@ -82,7 +86,25 @@ const _: () = assert!(CHILDREN_MAX < 256, "a path's step is a byte");
 
 impl<O: Order> Clone for Tree<O> {
     fn clone(&self) -> Self {
-        Self { root: self.root.clone(), ..*self }
+        Self { root: self.root.clone(), len: self.len, bytes: self.bytes }
+    }
+}
+
+impl<O: Order> Drop for Tree<O> {
+    fn drop(&mut self) {
+        if self.bytes > FREED_AT_ONCE {
+            let_go(std::mem::replace(&mut self.root, Node::empty()), self.bytes);
+        }
+    }
+}
+
+/// Drops a node with so many bytes below it; hands them over if they are many and it was the last to hold them.
+fn let_go<O: Order>(node: Node<O>, bytes: usize) {
+    if let Node::Inner(inner) = node
+        && bytes > FREED_AT_ONCE
+        && let Some(inner) = Arc::into_inner(inner)
+    {
+        dispose(inner);
     }
 }
 
@@ -98,7 +120,8 @@ impl<O: Order> Clone for Node<O> {
 impl<O: Order> Clone for Inner<O> {
     fn clone(&self) -> Self {
         let mut copy = Self::with_room();
-        copy.firsts.extend_from_slice(&self.firsts);
+        copy.tags.extend_from_slice(&self.tags);
+        copy.rests.extend_from_slice(&self.rests);
         copy.lens.extend_from_slice(&self.lens);
         copy.below.extend(self.below.iter().map(|below| Below { bytes: below.bytes, node: below.node.clone() }));
         copy
@@ -144,28 +167,46 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// About how many allocations dropping the tree frees.
+    /// About how many allocations dropping the tree frees: none to speak of while another holds it too.
     pub fn free_cost(&self) -> usize {
-        1 + self.bytes / (PAGE_MAX / 4)
+        match &self.root {
+            Node::Inner(inner) if Arc::strong_count(inner) == 1 => 1 + self.bytes / (PAGE_MAX / 4),
+            _ => 1,
+        }
     }
 
     /// The first place that is not before what is looked for.
     #[inline]
     pub fn seek(
         &self,
-        first: impl Fn(&O::First) -> bool,
+        first: impl Fn(O::Tag, &O::Rest) -> bool,
         item: impl Fn(O::Tag, ItemAt<'_, O::Tag>) -> bool,
+    ) -> Position {
+        self.seek_page(first, |page| page.lower_bound(&item))
+    }
+
+    /// As [`Tree::seek`], with a search of its own within a page.
+    #[inline]
+    pub fn seek_page(
+        &self,
+        first: impl Fn(O::Tag, &O::Rest) -> bool,
+        slot_in: impl Fn(&Page<O::Tag>) -> usize,
     ) -> Position {
         let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0 };
         let mut node = &self.root;
         loop {
             match node {
                 Node::Leaf(page) => {
-                    place.slot = page.lower_bound(item);
+                    place.slot = slot_in(page);
                     return place;
                 }
                 Node::Inner(inner) => {
-                    let at = inner.firsts[1..].partition_point(&first);
+                    prefetch_all(&inner.tags);
+                    let (mut at, mut high) = (0, inner.tags.len() - 1);
+                    while at < high {
+                        let middle = (at + high).div_ceil(2);
+                        if first(inner.tags[middle], &inner.rests[middle]) { at = middle } else { high = middle - 1 }
+                    }
                     place.step(at);
                     node = &inner.below[at].node;
                 }
@@ -187,7 +228,7 @@ impl<O: Order> Tree<O> {
 
     /// The place of the item with so many before it; behind the last if there are not so many.
     pub fn seek_rank(&self, rank: usize) -> Position {
-        let mut left = rank.min(self.len);
+        let (mut left, mut len) = (rank.min(self.len), self.len);
         let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0 };
         let mut node = &self.root;
         loop {
@@ -197,12 +238,8 @@ impl<O: Order> Tree<O> {
                     return place;
                 }
                 Node::Inner(inner) => {
-                    let last = inner.lens.len() - 1;
-                    let mut at = 0;
-                    while at < last && left >= inner.lens[at] {
-                        left -= inner.lens[at];
-                        at += 1;
-                    }
+                    let at = inner.child_with(&mut left, len);
+                    len = inner.lens[at];
                     place.step(at);
                     node = &inner.below[at].node;
                 }
@@ -309,13 +346,19 @@ impl<O: Order> Tree<O> {
     /// Removes a range of items by rank; whole subtrees go at once, and are returned to be dropped where that does no harm.
     pub fn remove_range(&mut self, range: Range<usize>) -> Removed<O> {
         let range = range.start..range.end.min(self.len);
-        let mut removed = Removed { nodes: Vec::new() };
+        let mut removed = Removed { nodes: Vec::new(), bytes: 0 };
         if range.is_empty() {
+            return removed;
+        }
+        if range.len() == 1 {
+            self.remove(&self.seek_rank(range.start));
             return removed;
         }
         self.len -= range.len();
         if self.len == 0 {
-            removed.nodes.push(std::mem::take(self).root);
+            let mut whole = std::mem::take(self);
+            removed.bytes = std::mem::take(&mut whole.bytes);
+            removed.nodes.push(std::mem::replace(&mut whole.root, Node::empty()));
             return removed;
         }
         self.root.remove(range, &mut self.bytes, &mut removed);
@@ -355,9 +398,18 @@ impl<O: Order> Tree<O> {
     }
 }
 
-/// Subtrees that were removed. Dropping them frees them.
+/// Subtrees that were removed. Dropping them frees them, or hands them over if they are many.
 pub struct Removed<O: Order> {
     nodes: Vec<Node<O>>,
+    bytes: usize,
+}
+
+impl<O: Order> Drop for Removed<O> {
+    fn drop(&mut self) {
+        if self.bytes > FREED_AT_ONCE {
+            dispose(std::mem::take(&mut self.nodes));
+        }
+    }
 }
 
 impl<O: Order> Removed<O> {
@@ -374,18 +426,32 @@ impl Position {
     }
 }
 
+/// Requests all lines of a node's tags at once, where a search would wait for one after another.
+#[inline]
+fn prefetch_all<T>(tags: &[T]) {
+    const LINE: usize = 64;
+    let begin = tags.as_ptr().cast::<u8>();
+    for line in 0..size_of_val(tags).div_ceil(LINE) {
+        prefetch(begin.wrapping_add(line * LINE));
+    }
+}
+
 /// Bytes of an inner node: the children's capacity and the `Arc`'s counters.
 fn inner_bytes<O: Order>() -> usize {
-    (CHILDREN_MAX + 1) * (size_of::<O::First>() + size_of::<usize>() + size_of::<Below<O>>())
+    (CHILDREN_MAX + 1) * (size_of::<O::Tag>() + size_of::<O::Rest>() + size_of::<usize>() + size_of::<Below<O>>())
         + size_of::<Inner<O>>()
         + 16
 }
 
 impl<O: Order> Node<O> {
-    fn first(&self) -> O::First {
+    fn empty() -> Self {
+        Self::Leaf(Arc::new(Page::default()))
+    }
+
+    fn first(&self) -> (O::Tag, O::Rest) {
         match self {
-            Self::Leaf(page) => O::first(page.tags()[0], page.item(0)),
-            Self::Inner(inner) => inner.firsts[0].clone(),
+            Self::Leaf(page) => (page.tags()[0], O::rest(page.item(0))),
+            Self::Inner(inner) => (inner.tags[0], inner.rests[0].clone()),
         }
     }
 
@@ -432,7 +498,7 @@ impl<O: Order> Node<O> {
                     let right = page.split_off(page.split_point(slot));
                     let bytes = right.memory_bytes();
                     *total += bytes;
-                    let first = O::first(right.tags()[0], right.item(0));
+                    let first = (right.tags()[0], O::rest(right.item(0)));
                     Child { first, len: right.len(), below: Below { bytes, node: Self::Leaf(Arc::new(right)) } }
                 });
                 *total = *total + page.memory_bytes() - before;
@@ -447,12 +513,13 @@ impl<O: Order> Node<O> {
                 inner.lens[at] += 1;
                 below.bytes = below.bytes + *total - before;
                 if slot == 0 && path[1..].iter().all(|step| *step == 0) {
-                    inner.firsts[at] = below.node.first();
+                    (inner.tags[at], inner.rests[at]) = below.node.first();
                 }
                 let beside = split?;
                 inner.lens[at] -= beside.len;
                 below.bytes -= beside.below.bytes;
-                inner.firsts.insert(at + 1, beside.first);
+                inner.tags.insert(at + 1, beside.first.0);
+                inner.rests.insert(at + 1, beside.first.1);
                 inner.lens.insert(at + 1, beside.len);
                 inner.below.insert(at + 1, beside.below);
                 inner.split_if_full(at + 1, total)
@@ -520,7 +587,8 @@ impl<O: Order> Node<O> {
             }
             (Self::Inner(left), Self::Inner(right)) if left.below.len() + right.below.len() <= CHILDREN_MAX * 3 / 4 => {
                 let (left, right) = (Arc::make_mut(left), right.as_ref().clone());
-                left.firsts.extend(right.firsts);
+                left.tags.extend(right.tags);
+                left.rests.extend(right.rests);
                 left.lens.extend(right.lens);
                 left.below.extend(right.below);
                 *total -= inner_bytes::<O>();
@@ -535,18 +603,46 @@ impl<O: Order> Inner<O> {
     /// No children yet, and room for as many as there can be.
     fn with_room() -> Self {
         let room = CHILDREN_MAX + 1;
-        Self { firsts: Vec::with_capacity(room), lens: Vec::with_capacity(room), below: Vec::with_capacity(room) }
+        Self {
+            tags: Vec::with_capacity(room),
+            rests: Vec::with_capacity(room),
+            lens: Vec::with_capacity(room),
+            below: Vec::with_capacity(room),
+        }
+    }
+
+    /// The child below which the item with `rank` of `len` before it is, or behind whose last it is; `rank` is then within it. Counted
+    /// from the nearer end: lists are mostly used there.
+    fn child_with(&self, rank: &mut usize, len: usize) -> usize {
+        let last = self.lens.len() - 1;
+        if *rank <= len / 2 {
+            let mut at = 0;
+            while at < last && *rank >= self.lens[at] {
+                *rank -= self.lens[at];
+                at += 1;
+            }
+            return at;
+        }
+        let (mut at, mut before) = (last, len - self.lens[last]);
+        while *rank < before {
+            at -= 1;
+            before -= self.lens[at];
+        }
+        *rank -= before;
+        at
     }
 
     fn push(&mut self, child: Child<O>) {
-        self.firsts.push(child.first);
+        self.tags.push(child.first.0);
+        self.rests.push(child.first.1);
         self.lens.push(child.len);
         self.below.push(child.below);
     }
 
     /// Takes children out.
     fn take(&mut self, range: Range<usize>) -> std::vec::Drain<'_, Below<O>> {
-        self.firsts.drain(range.clone());
+        self.tags.drain(range.clone());
+        self.rests.drain(range.clone());
         self.lens.drain(range.clone());
         self.below.drain(range)
     }
@@ -560,11 +656,12 @@ impl<O: Order> Inner<O> {
         // Children that come in order leave full nodes behind.
         let at = if inserted + 1 == count { count - 1 } else { count / 2 };
         let mut upper = Self::with_room();
-        upper.firsts.extend(self.firsts.drain(at..));
+        upper.tags.extend(self.tags.drain(at..));
+        upper.rests.extend(self.rests.drain(at..));
         upper.lens.extend(self.lens.drain(at..));
         upper.below.extend(self.below.drain(at..));
         *total += inner_bytes::<O>();
-        let (first, len) = (upper.firsts[0].clone(), upper.lens.iter().sum());
+        let (first, len) = ((upper.tags[0], upper.rests[0].clone()), upper.lens.iter().sum());
         let bytes = inner_bytes::<O>() + upper.below.iter().map(|below| below.bytes).sum::<usize>();
         Some(Child { first, len, below: Below { bytes, node: Node::Inner(Arc::new(upper)) } })
     }
@@ -598,6 +695,7 @@ impl<O: Order> Inner<O> {
             touched = whole.start.saturating_sub(1);
             for below in self.take(whole) {
                 *total -= below.bytes;
+                removed.bytes += below.bytes;
                 removed.nodes.push(below.node);
             }
         }

@@ -4,6 +4,7 @@ use crate::connection::{Aside, Connection, State as Doing};
 use crate::pubsub::Kind;
 use crate::session::{Peer, Session};
 use crate::shared::Shared;
+use crate::tracking::Tracker;
 use gimmal_io::ConnId;
 
 /// What a connection holds in its buffers, in bytes.
@@ -69,7 +70,7 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
     format!(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} \
          qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events=r \
-         cmd={} user=default redir=-1 resp={} lib-name={library} lib-ver={version} tot-net-in={} tot-net-out={} tot-cmds={}",
+         cmd={} user=default redir={} resp={} lib-name={library} lib-ver={version} tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
         session.address(),
         session.local_address(),
@@ -95,6 +96,7 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
         buffers.held,
         buffers.total() + session.transaction_bytes() + size_of::<Connection>(),
         command.map_or("NULL", |entry| &entry.full_name),
+        tracker(session).map_or(-1, |tracker| tracker.redirect_id().cast_signed()),
         if session.resp3 { 3 } else { 2 },
         session.received_bytes,
         session.replied_bytes,
@@ -102,13 +104,21 @@ pub fn line(shared: &Shared, conn: ConnId, session: &Session, buffers: Buffers, 
     )
 }
 
+fn tracker(session: &Session) -> Option<&Tracker> {
+    Some(&*session.tracking.as_ref()?.on.as_ref()?.tracker)
+}
+
 /// A letter for each state that is not the usual one, or `N`.
 fn flags(session: &Session, buffers: &Buffers) -> String {
+    let tracker = tracker(session);
     let letters = [
         (session.monitors, 'O'),
         (session.subscriptions.is_some(), 'P'),
         (session.multi.is_some(), 'x'),
         (buffers.blocked, 'b'),
+        (tracker.is_some(), 't'),
+        (tracker.is_some_and(|tracker| tracker.is_broken()), 'R'),
+        (tracker.is_some_and(|tracker| tracker.bcast), 'B'),
         (session.watch.as_ref().is_some_and(|watch| watch.is_dirty()), 'd'),
         (buffers.finishing || session.close_after_reply, 'c'),
         (session.peer == Peer::Unix, 'U'),

@@ -8,13 +8,15 @@ mod line;
 mod list;
 mod modes;
 mod pause;
+mod tracking;
 
 pub use line::{Buffers, describe, line};
+pub use tracking::Redirection;
 
 use crate::args::Args;
 use crate::arguments::{integer, one_of, string, word};
 use crate::command::{Command, acl, flag::*};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::exec::{Exec, Outcome, ReplyError};
 use crate::gather::{Gather, Question};
 use crate::worker::State;
@@ -272,8 +274,42 @@ pub static COMMANDS: &[Command] = &[Command {
             ..Command::DEFAULT
         },
         Command {
+            name: "tracking",
+            run: tracking::tracking,
+            arity: -3,
+            flags: NOSCRIPT | LOADING | STALE,
+            acl: acl::CONNECTION,
+            since: "6.0.0",
+            group: "connection",
+            complexity: "O(1). Some options may introduce additional complexity.",
+            summary: "Tells this connection, or another one, when keys change that it has read.",
+            arguments: &[
+                one_of("status", &[word("on", "ON"), word("off", "OFF")]),
+                integer("client-id").after("REDIRECT").optional(),
+                string("prefix").after("PREFIX").optional().many().many_tokens(),
+                word("BCAST", "BCAST").optional(),
+                word("OPTIN", "OPTIN").optional(),
+                word("OPTOUT", "OPTOUT").optional(),
+                word("NOLOOP", "NOLOOP").optional(),
+            ],
+            ..Command::DEFAULT
+        },
+        Command {
+            name: "caching",
+            run: tracking::caching,
+            arity: 3,
+            flags: NOSCRIPT | LOADING | STALE,
+            acl: acl::CONNECTION,
+            since: "6.0.0",
+            group: "connection",
+            complexity: "O(1)",
+            summary: "Says whether the keys of the next command are tracked.",
+            arguments: &[one_of("mode", &[word("yes", "YES"), word("no", "NO")])],
+            ..Command::DEFAULT
+        },
+        Command {
             name: "getredir",
-            run: modes::getredir,
+            run: tracking::getredir,
             arity: 2,
             flags: NOSCRIPT | LOADING | STALE,
             acl: acl::CONNECTION,
@@ -285,7 +321,7 @@ pub static COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "trackinginfo",
-            run: modes::trackinginfo,
+            run: tracking::trackinginfo,
             arity: 2,
             flags: NOSCRIPT | LOADING | STALE,
             acl: acl::CONNECTION,
@@ -308,18 +344,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arguments: &[string("capability").many()],
             ..Command::DEFAULT
         },
-        Command {
-            name: "help",
-            run: help,
-            arity: 2,
-            flags: LOADING | STALE,
-            acl: acl::CONNECTION,
-            since: "5.0.0",
-            group: "connection",
-            complexity: "O(1)",
-            summary: "Explains the subcommands.",
-            ..Command::DEFAULT
-        },
+        Command { run: help, acl: acl::CONNECTION, since: "5.0.0", group: "connection", ..HELP_ENTRY },
     ],
     ..Command::DEFAULT
 }];
@@ -329,6 +354,7 @@ pub fn answer(state: &mut State, gather: &Arc<Gather>) {
     let answers = match &gather.question {
         Question::List(filter) => list::answer(state, filter),
         Question::Kill(filter, _) => kill::answer(state, filter, gather.client),
+        Question::Redirect(redirection) => tracking::answer(state, redirection),
         Question::Unblock(id, with_error) => {
             if state.unblock(*id, *with_error) {
                 vec![(*id, String::new())]
@@ -345,6 +371,7 @@ pub fn answered(state: &mut State, gather: &Arc<Gather>) {
     match &gather.question {
         Question::List(filter) => list::answered(state, gather, filter),
         Question::Kill(_, old_form) => kill::answered(state, gather, *old_form),
+        Question::Redirect(redirection) => tracking::answered(state, gather, redirection),
         Question::Unblock(..) => pause::unblocked(state, gather),
     }
 }
@@ -365,6 +392,8 @@ fn class(args: &Args<'_>, i: usize) -> Result<&'static str, crate::exec::ReplyEr
 
 #[rustfmt::skip] // a heading and its explanation, line by line
 const HELP: &[&str] = &[
+    "CACHING (YES|NO)",
+    "    Whether the keys of the next command are tracked (with OPTIN, OPTOUT).",
     "CAPA <word> [<word> ...]",
     "    Say what this client can handle; unknown words are accepted.",
     "GETNAME",
@@ -397,6 +426,9 @@ const HELP: &[&str] = &[
     "    Say which library this client uses.",
     "SETNAME <name>",
     "    Name this connection.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Tell this connection, or client <id>, when keys change that were read.",
     "TRACKINGINFO",
     "    How keys are tracked for this connection.",
     "UNBLOCK <number> [TIMEOUT|ERROR]",

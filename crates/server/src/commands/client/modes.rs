@@ -1,4 +1,4 @@
-//! What a client says about itself and asks for itself: names, library, reply mode, eviction, access times, tracking.
+//! What a client says about itself and asks for itself: names, library, reply mode, eviction, access times.
 
 use crate::args::Args;
 use crate::commands::connection::{is_word, set_name};
@@ -85,24 +85,5 @@ pub fn no_touch(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 /// Words that a client says it can handle. None changes what this server does.
 pub fn capa(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     exec.reply.put().ok();
-    Ok(())
-}
-
-pub fn getredir(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    exec.reply.put().integer(-1);
-    Ok(())
-}
-
-/// No keys are tracked for anybody.
-pub fn trackinginfo(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    let mut reply = exec.reply.put();
-    reply.map(3);
-    reply.bulk_str("flags");
-    reply.set(1);
-    reply.bulk_str("off");
-    reply.bulk_str("redirect");
-    reply.integer(-1);
-    reply.bulk_str("prefixes");
-    reply.array(0);
     Ok(())
 }

@@ -29,10 +29,11 @@ fn document(exec: &mut Exec<'_>, entry: &Entry) {
         doc_flags |= SYSCMD;
     }
     let (deprecated_since, replaced_by) = command.deprecated.unwrap_or_default();
+    let group = command.group.replace('_', "-");
     let texts = [
         ("summary", command.summary),
         ("since", command.since),
-        ("group", command.group),
+        ("group", group.as_str()),
         ("complexity", command.complexity),
     ];
     let late = [("deprecated_since", deprecated_since), ("replaced_by", replaced_by)];

@@ -7,7 +7,7 @@ mod list;
 use crate::args::Args;
 use crate::arguments::{one_of, pattern, string};
 use crate::command::{Command, Entry, acl, flag, flag::*, keyflag};
-use crate::commands::help::help as help_lines;
+use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::exec::{Exec, Outcome};
 use crate::keys;
 
@@ -114,18 +114,7 @@ pub static COMMANDS: &[Command] = &[Command {
             arguments: &[string("command"), string("arg").optional().many()],
             ..Command::DEFAULT
         },
-        Command {
-            name: "help",
-            run: help,
-            arity: 2,
-            flags: LOADING | STALE,
-            acl: acl::CONNECTION,
-            since: "5.0.0",
-            group: "server",
-            complexity: "O(1)",
-            summary: "Explains the subcommands.",
-            ..Command::DEFAULT
-        },
+        Command { run: help, acl: acl::CONNECTION, since: "5.0.0", group: "server", ..HELP_ENTRY },
     ],
     ..Command::DEFAULT
 }];

@@ -10,9 +10,12 @@ use crate::args::{Args, parse_int};
 use crate::command::{Command, flag::*};
 use crate::commands::config::is_local;
 use crate::commands::help::help as help_lines;
+use crate::config::{Config, Id};
 use crate::dispatch::{echoed, wrong_arguments};
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::glob;
+use gimmal_store::types::ListRef;
+use gimmal_store::{Encoding, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -46,6 +49,8 @@ fn debug(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     match () {
         () if is("sleep", 3..=3) => sleep(args),
         () if is("object", 3..=4) => return object(exec, args),
+        () if is("listpack", 3..=3) || is("ziplist", 3..=3) => return structure(exec, args, "listpack"),
+        () if is("quicklist", 3..=4) => return structure(exec, args, "quicklist"),
         () if is("set-active-expire", 3..=3) => {
             exec.shared.debug.no_active_expire.store(leading_int(args.at(2)) == 0, Relaxed);
         }
@@ -73,7 +78,8 @@ fn debug(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 /// Switches of mechanisms that are not there, and their number of arguments.
-const WITHOUT_EFFECT: [(&str, usize); 11] = [
+const WITHOUT_EFFECT: [(&str, usize); 12] = [
+    ("change-repl-id", 2),
     ("quicklist-packed-threshold", 3),
     ("listpack-threshold", 3),
     ("set-disable-deny-scripts", 3),
@@ -107,14 +113,45 @@ fn object(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let entry = exec.peek(locked.key()).ok_or(NO_SUCH_KEY)?;
     let clock = entry.clock();
     let idle_s = now.idle_s(clock);
-    let line = format!(
+    let mut line = format!(
         "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{clock} lru_seconds_idle:{idle_s}",
         entry.key().as_ptr() as usize,
         entry.encoding().name(),
         digest::serialized_length(&entry),
     );
+    if let (Encoding::Quicklist, ValueRef::List(list)) = (entry.encoding(), entry.value()) {
+        line += &quicklist(list, &exec.local.config);
+    }
     exec.reply.put().simple(line);
     Ok(())
+}
+
+/// Redis prints the structure of a value that has this encoding. Here is none that could be printed; what is answered is the same.
+fn structure(exec: &mut Exec<'_>, args: &Args<'_>, encoding: &str) -> Outcome {
+    let mut locked = exec.lock(args.at(2))?;
+    let entry = exec.peek(locked.key()).ok_or(NO_SUCH_KEY)?;
+    if entry.encoding().name() != encoding {
+        return Err(format!("ERR Not a {encoding} encoded object.").into());
+    }
+    let text = match encoding {
+        "listpack" => "Listpack structure printed on stdout",
+        _ => "Quicklist structure printed on stdout",
+    };
+    exec.reply.put().simple(text);
+    Ok(())
+}
+
+/// What test suites read of a list: its buffers, and what the directives say.
+fn quicklist(list: ListRef<'_>, config: &Config) -> String {
+    const COMPRESS_DEPTH: Id = Id::of("list-compress-depth");
+    format!(
+        " ql_nodes:{} ql_avg_node:{:.2} ql_listpack_max:{} ql_compressed:{} ql_uncompressed_size:{}",
+        list.nodes(),
+        list.len() as f64 / list.nodes() as f64,
+        config.list_max_listpack_size(),
+        u8::from(config.print(COMPRESS_DEPTH) != "0"),
+        list.listpack_bytes(),
+    )
 }
 
 /// Whether a glob matches a text of so many `a`: what is slow in a matcher that backtracks.
@@ -188,6 +225,8 @@ const HELP: &[&str] = &[
     "    The same for single values.",
     "ERROR <text>",
     "    Answer this error.",
+    "LISTPACK <key>, QUICKLIST <key>",
+    "    Whether a value is encoded so.",
     "LOG <text>",
     "    Write into the server's log.",
     "OBJECT <key>",

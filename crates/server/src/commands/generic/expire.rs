@@ -3,6 +3,7 @@
 use crate::args::Args;
 use crate::commands::string::ExpireUnit;
 use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::lazyfree::removal;
 use crate::notify;
 use std::ops::Range;
 
@@ -92,7 +93,7 @@ fn expire_key(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &
     let allowed = old.is_some_and(|old_ms| when.allow(old_ms, at_ms));
     if allowed && at_ms <= exec.now_ms() {
         removed = exec.remove(locked.key());
-        exec.effect(locked.key(), &[b"DEL", args.at(1)]);
+        exec.effect(locked.key(), &[removal(exec.local.config.lazyfree_lazy_expire()), args.at(1)]);
         exec.notify(notify::GENERIC, "del", args.at(1));
     } else if allowed {
         removed = None;

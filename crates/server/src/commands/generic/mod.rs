@@ -9,6 +9,7 @@ mod random;
 mod restore;
 mod sort;
 mod sort_number;
+mod wait;
 mod walk;
 
 pub use expire::Conditions;
@@ -388,6 +389,34 @@ pub static COMMANDS: &[Command] = &[
         ],
         tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         history: &[("6.0.0", "`TYPE`.")],
+        ..GENERIC
+    },
+    Command {
+        name: "wait",
+        run: wait::wait,
+        arity: 3,
+        flags: BLOCKING,
+        acl: acl::CONNECTION,
+        keys: &[],
+        since: "3.0.0",
+        complexity: "O(1)",
+        summary: "Waits until replicas have what this connection wrote, and answers how many.",
+        arguments: &[integer("numreplicas"), integer("timeout")],
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        ..GENERIC
+    },
+    Command {
+        name: "waitaof",
+        run: wait::waitaof,
+        arity: 4,
+        flags: BLOCKING,
+        acl: acl::CONNECTION,
+        keys: &[],
+        since: "7.2.0",
+        complexity: "O(1)",
+        summary: "Waits until files, here and on replicas, have what this connection wrote, and answers how many.",
+        arguments: &[integer("numlocal"), integer("numreplicas"), integer("timeout")],
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
         ..GENERIC
     },
     Command {

@@ -6,6 +6,7 @@
 use crate::args::{Args, new_value};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::lazyfree::removal;
 use crate::payload::{self, Built, Limits};
 use crate::{notify, offload};
 use gimmal_store::{NewValue, Rope};
@@ -139,7 +140,7 @@ fn put(
     if expire_at_ms.is_some_and(|at_ms| at_ms <= exec.now_ms()) {
         if removed.is_some() {
             let lazy = exec.local.config.lazyfree_lazy_server_del();
-            exec.effect(locked.key(), &[if lazy { b"UNLINK" } else { b"DEL" }, name]);
+            exec.effect(locked.key(), &[removal(lazy), name]);
             exec.notify(notify::GENERIC, "del", name);
         }
     } else {
@@ -155,7 +156,7 @@ fn put(
 fn log(exec: &mut Exec<'_>, key: Key<'_, '_>, options: &Options, payload: &NewValue<'_>, expire_at_ms: Option<i64>) {
     let (mut at_ms, mut number) = (itoa::Buffer::new(), itoa::Buffer::new());
     let before: [&[u8]; 3] = [b"RESTORE", key.name(), at_ms.format(expire_at_ms.unwrap_or(0)).as_bytes()];
-    let mut after: Vec<&[u8]> = vec![b"REPLACE", b"ABSTTL"];
+    let mut after: Vec<&[u8]> = if options.replace { vec![b"REPLACE", b"ABSTTL"] } else { vec![b"ABSTTL"] };
     let used = match options {
         Options { idle_s: Some(idle_s), .. } => Some((b"IDLETIME".as_slice(), *idle_s)),
         Options { frequency: Some(count), .. } => Some((b"FREQ".as_slice(), i64::from(*count))),

@@ -1,7 +1,7 @@
 //! SORT and SORT_RO: elements of a list, a set or a sorted set in order, with weights and answers from other keys.
 //!
 //! What is sorted is taken by its root. A sort that neither stores nor looks at other keys does its work without any lock, one
-//! that stores does it under the locks of both keys. Which keys `BY` and `GET` reach is known only from the elements: for
+//! that stores does it under the locks of both keys; of many elements either is done by a thread. Which keys `BY` and `GET` reach is known only from the elements: for
 //! them the gate is closed. Numbers are parsed once, into integers of the same order; so are the first bytes of texts, so that
 //! most comparisons are of integers.
 //!
@@ -10,10 +10,14 @@
 
 use crate::args::Args;
 use crate::commands::generic::sort_number;
+use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, WRONG_TYPE, error};
+use crate::exec::{Continuation, Exec, Key, Outcome, ReplyError, Stop, WRONG_TYPE, error};
 use crate::notify;
-use gimmal_store::types::{Aggregate, End, List, NodeLimit, Set, SortedSet};
+use crate::offload;
+use crate::reply::Reply;
+use crate::streamed::{self, Elements};
+use gimmal_store::types::{Aggregate, End, Kind, List, NodeLimit, Set, SortedSet};
 use gimmal_store::{Entry, StringRef, ValueRef};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -90,6 +94,11 @@ impl<'a> Options<'a> {
     fn reaches_further(&self) -> bool {
         let by = self.by.iter().filter(|_| !self.unsorted);
         by.chain(&self.get).any(Pattern::reaches_further)
+    }
+
+    /// Whether the elements are all that is looked at and answered.
+    fn is_simple(&self) -> bool {
+        self.get.is_empty() && (self.by.is_none() || self.unsorted)
     }
 
     /// Which of so many sorted elements are wanted.
@@ -212,6 +221,15 @@ impl Source {
         }
     }
 
+    fn is_same(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::List(list), Source::List(other)) => list.is_same(other),
+            (Source::Set(set), Source::Set(other)) => set.is_same(other),
+            (Source::SortedSet(set), Source::SortedSet(other)) => set.is_same(other),
+            _ => false,
+        }
+    }
+
     /// All elements, in the source's order.
     fn elements(&self) -> Vec<&[u8]> {
         match self {
@@ -243,14 +261,17 @@ impl Source {
 fn run(exec: &mut Exec<'_>, args: &Args<'_>, options: &Options<'_>) -> Outcome {
     let further = options.reaches_further();
     let closed = if further { exec.exclusive()? } else { None };
+    let limit = NodeLimit::of(exec.local.config.list_max_listpack_size());
     let Some(destination) = options.store else {
         let mut locked = exec.lock(args.at(1))?;
         let source = Source::of(exec.read(locked.key()))?;
         drop(locked);
+        if options.is_simple() && offload::is_due(exec, source.len()) {
+            return aside(exec, args, source, limit);
+        }
         let sorted = arranged(exec, options, &source)?;
         return answer(exec, options, &sorted);
     };
-    let limit = NodeLimit::of(exec.local.config.list_max_listpack_size());
     if further {
         let mut locked = exec.lock(args.at(1))?;
         let source = Source::of(exec.read(locked.key()))?;
@@ -262,6 +283,10 @@ fn run(exec: &mut Exec<'_>, args: &Args<'_>, options: &Options<'_>) -> Outcome {
     } else {
         let mut keys = exec.lock_all([args.at(1), destination].into_iter())?;
         let source = Source::of(exec.read(keys.key(0)))?;
+        if options.is_simple() && offload::is_due(exec, source.len()) {
+            drop(keys);
+            return aside(exec, args, source, limit);
+        }
         let list = gathered(exec, options, &source, limit)?;
         store(exec, keys.key(1), args, list);
     }
@@ -269,8 +294,87 @@ fn run(exec: &mut Exec<'_>, args: &Args<'_>, options: &Options<'_>) -> Outcome {
     Ok(())
 }
 
+/// Has a thread sort; `options` are simple.
+fn aside(exec: &mut Exec<'_>, args: &Args<'_>, source: Source, limit: NodeLimit) -> Outcome {
+    let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+    offload::start(exec, move || {
+        let sorted = Some(sorted_list(&parked.args(), &source, limit));
+        Box::new(Sorted { parked, source, sorted, tries })
+    })
+}
+
+fn sorted_list(args: &Args<'_>, source: &Source, limit: NodeLimit) -> Result<List, ReplyError> {
+    let options = Options::parse(args, true)?;
+    let mut list = List::empty_in(Vec::new());
+    by_itself(&options, source)?.into_iter().for_each(|element| list.push(End::Tail, element));
+    if options.store.is_some() {
+        list.settle(limit);
+    }
+    Ok(list)
+}
+
+/// A list that a thread has sorted.
+struct Sorted {
+    parked: Parked,
+    source: Source,
+    sorted: Option<Result<List, ReplyError>>,
+    tries: u32,
+}
+
+impl Continuation for Sorted {
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        let args = self.parked.args();
+        let options = Options::parse(&args, true)?;
+        if let Some(Err(error)) = &self.sorted {
+            return Err(Stop::Error(error.clone()));
+        }
+        let mut sorted = || self.sorted.take().and_then(Result::ok).expect("it was sorted, and is used once");
+        let Some(destination) = options.store else {
+            let list = sorted();
+            let len = list.view().len();
+            exec.reply.put().array(len);
+            return streamed::elements(exec, 0..len, Answer(list)).map(|()| true);
+        };
+        let mut keys = exec.lock_all([args.at(1), destination].into_iter())?;
+        if Source::of(exec.read(keys.key(0)))?.is_same(&self.source) {
+            store(exec, keys.key(1), &args, sorted());
+            return Ok(true);
+        }
+        drop(keys);
+        offload::anew(exec, self.tries, |exec| run(exec, &args, &options))
+    }
+}
+
+/// Sorted elements that are answered in slices.
+struct Answer(List);
+
+impl Elements for Answer {
+    fn write(&self, ranks: Range<usize>, reply: &mut Reply<'_>) {
+        let mut reply = reply.put();
+        self.0.view().iter_from(ranks.start).take(ranks.len()).for_each(|element| reply.bulk(element));
+    }
+}
+
 /// The wanted elements in order.
 fn arranged<'s>(exec: &mut Exec<'_>, options: &Options<'_>, source: &'s Source) -> Result<Vec<&'s [u8]>, Stop> {
+    let window = options.window(source.len());
+    let by = match &options.by {
+        Some(by) if !options.unsorted => by,
+        _ => return Ok(by_itself(options, source)?),
+    };
+    if options.alpha {
+        return by_texts(exec, source, by, window, options.descending);
+    }
+    let weigh = |element| {
+        let number = by.look_up(exec, element, |_, value| value.map_or(Some(0.0), sort_number::parse))?;
+        Ok(Weighted { weight: of_number(number.ok_or(NOT_NUMBERS)?), element })
+    };
+    let weighted = source.elements().into_iter().map(weigh).collect::<Result<Vec<_>, Stop>>()?;
+    Ok(by_weights(weighted, window, options.descending))
+}
+
+/// The wanted elements in their own order or their source's.
+fn by_itself<'s>(options: &Options<'_>, source: &'s Source) -> Result<Vec<&'s [u8]>, ReplyError> {
     let window = options.window(source.len());
     // What is stored of a set must not depend on the order that it happens to have: replicas may have another.
     let imposed = options.unsorted && options.store.is_some() && matches!(source, Source::Set(_));
@@ -278,23 +382,11 @@ fn arranged<'s>(exec: &mut Exec<'_>, options: &Options<'_>, source: &'s Source) 
         return Ok(source.unsorted(window, options.descending));
     }
     let elements = source.elements().into_iter();
-    let texts = |element| Weighted { weight: of_text(element), element };
-    let weighted = match &options.by {
-        _ if imposed => elements.map(texts).collect(),
-        Some(by) if options.alpha => return by_texts(exec, source, by, window, options.descending),
-        Some(by) => {
-            let weigh = |element| {
-                let number = by.look_up(exec, element, |_, value| value.map_or(Some(0.0), sort_number::parse))?;
-                Ok(Weighted { weight: of_number(number.ok_or(NOT_NUMBERS)?), element })
-            };
-            elements.map(weigh).collect::<Result<Vec<_>, Stop>>()?
-        }
-        None if options.alpha => elements.map(texts).collect(),
-        None => {
-            let weigh =
-                |element| sort_number::parse(element).map(|number| Weighted { weight: of_number(number), element });
-            elements.map(weigh).collect::<Option<Vec<_>>>().ok_or(NOT_NUMBERS)?
-        }
+    let weighted = if imposed || options.alpha {
+        elements.map(|element| Weighted { weight: of_text(element), element }).collect()
+    } else {
+        let weigh = |element| sort_number::parse(element).map(|number| Weighted { weight: of_number(number), element });
+        elements.map(weigh).collect::<Option<Vec<_>>>().ok_or(NOT_NUMBERS)?
     };
     Ok(by_weights(weighted, window, options.descending))
 }

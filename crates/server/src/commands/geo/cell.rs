@@ -27,8 +27,13 @@ pub(super) struct Place {
 impl Place {
     /// The middle of a score's cell.
     pub fn of_score(score: f64) -> Place {
-        // Scores of other sorted sets may be negative or too large; like the hardware, these wrap or saturate.
-        let bits = if score < 0.0 { (score as i64).cast_unsigned() } else { score as u64 };
+        // Scores of other sorted sets may be negative or too large: they become what Redis has made of them on x86-64.
+        const ABOVE: f64 = 18_446_744_073_709_551_616.0; // 2^64
+        let bits = match score {
+            _ if score < 0.0 => (score as i64).cast_unsigned(),
+            _ if score >= ABOVE => 0,
+            _ => score as u64,
+        };
         let area = Cell { bits, step: STEPS }.area();
         let middle = |(min, max): (f64, f64), limits: (f64, f64)| ((min + max) / 2.0).min(limits.1).max(limits.0);
         Place { longitude: middle(area.longitude, LONGITUDES), latitude: middle(area.latitude, LATITUDES) }

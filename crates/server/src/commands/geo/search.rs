@@ -1,14 +1,17 @@
 //! GEOSEARCH, GEOSEARCHSTORE, GEORADIUS and GEORADIUSBYMEMBER.
 
-use super::cell::{Place, covering};
+use super::cell::{Cell, Place, covering};
 use super::position::{place, put_distance, put_place};
 use super::shape::Shape;
 use crate::args::Args;
 use crate::commands::sorted_set::{limits, record, sorted, sorted_set_of, store};
+use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::exec::{Continuation, Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::offload;
 use crate::reply::Reply;
-use gimmal_store::types::{ScoreRange, Scored, SortedSetRef};
+use gimmal_io::Output;
+use gimmal_store::types::{Limits, ScoreRange, Scored, SortedSet, SortedSetRef};
 use std::ops::Bound;
 
 /// Which command it is.
@@ -88,6 +91,12 @@ enum From<'a> {
     Member(&'a [u8]),
 }
 
+/// The scores of a cell's places.
+fn within(cell: Cell) -> ScoreRange {
+    let scores = cell.scores();
+    ScoreRange { min: Bound::Included(scores.start), max: Bound::Excluded(scores.end) }
+}
+
 /// A member that was found.
 struct Found<'s> {
     member: &'s [u8],
@@ -119,25 +128,95 @@ fn search(exec: &mut Exec<'_>, args: &Args<'_>, form: Form) -> Outcome {
     }
     parsed?;
     let centre = centre.or_else(|| search.shape.as_ref().and_then(Shape::centre));
-    let (found, unit_m) = match (&set, &search.shape, centre) {
-        (Some(set), Some(shape), Some(centre)) => (search.find(set.view(), shape, centre), shape.unit_m),
-        _ => (Vec::new(), 1.0),
+    let asked = match (set, search.shape.as_ref(), centre) {
+        (Some(set), Some(shape), Some(centre)) => {
+            let candidates = Search::candidates(set.view(), shape, centre);
+            Some((set, centre, candidates))
+        }
+        _ => None,
     };
-    if search.store.is_none() {
-        search.answer(&mut exec.reply, &found, unit_m);
-        return Ok(());
+    if let Some((set, centre, candidates)) = &asked
+        && offload::is_due(exec, *candidates)
+    {
+        let (set, centre) = (set.clone(), *centre);
+        drop(keys);
+        return aside(exec, args, form, set, centre);
     }
-    let score = |found: &Found<'_>| if search.store_distance { found.distance_m / unit_m } else { found.score };
-    let mut members: Vec<_> = found.iter().map(|found| Scored { member: found.member, score: score(found) }).collect();
-    members.sort_by(Scored::order);
-    let result = sorted(&members, limits);
-    let event = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
-    let name = search.store.expect("just asked");
-    let count = store(exec, keys.key(1), name, event, Some(result), |exec, key, count| {
-        record(exec, key, args, count);
-    });
-    exec.reply.put().count(count);
+    let asked = asked.map(|(set, centre, _)| (set, centre));
+    let (found, unit_m) = search.found(asked.as_ref());
+    match search.store {
+        None => search.answer(&mut exec.reply, &found, unit_m),
+        Some(name) => put_in_place(exec, args, keys.key(1), form, name, search.set(&found, unit_m, limits)),
+    }
     Ok(())
+}
+
+/// What a thread has made of a search: a reply, or what is to be stored.
+enum Product {
+    Reply(Output),
+    Set(SortedSet),
+}
+
+fn put_in_place(exec: &mut Exec<'_>, args: &Args<'_>, key: Key<'_, '_>, form: Form, name: &[u8], set: SortedSet) {
+    let event = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
+    let count = store(exec, key, name, event, Some(set), |exec, key, count| record(exec, key, args, count));
+    exec.reply.put().count(count);
+}
+
+/// Has a thread search.
+fn aside(exec: &mut Exec<'_>, args: &Args<'_>, form: Form, set: SortedSet, centre: Place) -> Outcome {
+    let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+    let (limits, resp3) = (limits(exec), exec.session.resp3);
+    offload::start(exec, move || {
+        let mut search = Search::default();
+        // Its faults were answered before.
+        let _parsed = search.parse(&parked.args(), form);
+        let asked = (set, centre);
+        let (found, unit_m) = search.found(Some(&asked));
+        let result = Some(match search.store {
+            None => {
+                let mut reply = Output::default();
+                search.answer(&mut Reply::new(&mut reply, resp3), &found, unit_m);
+                Product::Reply(reply)
+            }
+            Some(_) => Product::Set(search.set(&found, unit_m, limits)),
+        });
+        Box::new(Searched { parked, form, set: asked.0, result, tries })
+    })
+}
+
+/// A search that a thread has made.
+struct Searched {
+    parked: Parked,
+    form: Form,
+    set: SortedSet,
+    result: Option<Product>,
+    tries: u32,
+}
+
+impl Continuation for Searched {
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        let args = self.parked.args();
+        let mut search = Search::default();
+        let _parsed = search.parse(&args, self.form);
+        let Some(name) = search.store else {
+            if let Some(Product::Reply(reply)) = self.result.take() {
+                exec.reply.output().append(reply);
+            }
+            return Ok(true);
+        };
+        let source = if self.form == Form::SearchStore { 2 } else { 1 };
+        let mut keys = exec.lock_all([args.at(source), name].into_iter())?;
+        let now = exec.read(keys.key(0)).map(|entry| sorted_set_of(&entry)).transpose()?;
+        if now.is_some_and(|now| now.is_same(self.set.view())) {
+            if let Some(Product::Set(set)) = self.result.take() {
+                put_in_place(exec, &args, keys.key(1), self.form, name, set);
+            }
+            return Ok(true);
+        }
+        drop(keys);
+        offload::anew(exec, self.tries, |exec| self::search(exec, &args, self.form))
+    }
 }
 
 impl<'a> Search<'a> {
@@ -246,15 +325,37 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
+    /// About how many members are looked at.
+    fn candidates(set: SortedSetRef<'_>, shape: &Shape, centre: Place) -> usize {
+        let (radius_m, bounds) = shape.extent(centre);
+        let members = |cell: Cell| set.ranks_of_scores(&within(cell)).len();
+        covering(centre, radius_m, &bounds).into_iter().map(members).sum()
+    }
+
+    /// What is found in a set around a centre, if there are both, and the unit of distances in m.
+    fn found<'s>(&self, asked: Option<&'s (SortedSet, Place)>) -> (Vec<Found<'s>>, f64) {
+        match (asked, &self.shape) {
+            (Some((set, centre)), Some(shape)) => (self.find(set.view(), shape, *centre), shape.unit_m),
+            _ => (Vec::new(), 1.0),
+        }
+    }
+
+    /// What was found, to be stored.
+    fn set(&self, found: &[Found<'_>], unit_m: f64, limits: Limits) -> SortedSet {
+        let score = |found: &Found<'_>| if self.store_distance { found.distance_m / unit_m } else { found.score };
+        let mut members: Vec<_> =
+            found.iter().map(|found| Scored { member: found.member, score: score(found) }).collect();
+        members.sort_by(Scored::order);
+        sorted(&members, limits)
+    }
+
     /// What lies within the shape, in the order and number that is asked for.
     fn find<'s>(&self, set: SortedSetRef<'s>, shape: &Shape, centre: Place) -> Vec<Found<'s>> {
         let enough = self.count.filter(|_| self.any).unwrap_or(usize::MAX);
         let (radius_m, bounds) = shape.extent(centre);
         let mut found = Vec::new();
         for cell in covering(centre, radius_m, &bounds) {
-            let scores = cell.scores();
-            let range = ScoreRange { min: Bound::Included(scores.start), max: Bound::Excluded(scores.end) };
-            for Scored { member, score } in set.range(set.ranks_of_scores(&range), false) {
+            for Scored { member, score } in set.range(set.ranks_of_scores(&within(cell)), false) {
                 let place = Place::of_score(score);
                 if let Some(distance_m) = shape.distance_m(centre, place) {
                     found.push(Found { member, score, place, distance_m });

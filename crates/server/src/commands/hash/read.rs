@@ -86,7 +86,7 @@ fn whole(exec: &mut Exec<'_>, args: &Args<'_>, what: What) -> Outcome {
         What::Names | What::Values => exec.reply.put().array(live),
     }
     let Some(fields) = fields else { return Ok(()) };
-    if fields.len() <= streamed::WRITTEN_AT_ONCE {
+    if fields.len() <= streamed::WRITTEN_AT_ONCE || fields.is_read_whole() {
         fields.iter(now_ms).for_each(|field| what.write(field, &mut exec.reply));
         return Ok(());
     }

@@ -2,31 +2,29 @@
 
 use super::{effect, limits, peek, tell_of_write, words};
 use crate::args::Args;
-use crate::exec::{Exec, Outcome, Stop};
+use crate::exec::{Exec, Locked, Outcome};
 use crate::notify;
-use gimmal_store::types::{Field, Fields};
+use crate::offload::{self, Command, Handler};
+use gimmal_store::types::{Field, Fields, Kind};
 
 pub(super) fn hset(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let new = set(exec, args, "hset")?;
-    exec.reply.put().count(new);
-    Ok(())
+    set(exec, args, hset, |exec, new| exec.reply.put().count(new))
 }
 
 pub(super) fn hmset(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    set(exec, args, "hmset")?;
-    exec.reply.put().ok();
-    Ok(())
+    set(exec, args, hmset, |exec, _| exec.reply.put().ok())
 }
 
-/// Sets the fields that are named and answers how many are new.
-fn set(exec: &mut Exec<'_>, args: &Args<'_>, command: &str) -> Result<usize, Stop> {
+/// Sets the fields that are named; `answer` is told how many are new.
+fn set(exec: &mut Exec<'_>, args: &Args<'_>, handler: Handler, answer: fn(&mut Exec<'_>, usize)) -> Outcome {
     if args.len() % 2 == 1 {
+        let command = String::from_utf8_lossy(args.at(0)).to_ascii_lowercase();
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
     let (pairs, limits) = (args.len() / 2 - 1, limits(exec));
     let mut key = exec.lock(args.at(1))?;
     let now_ms = exec.now_ms();
-    let edited = exec.edit_or_create(key.key(), |fields: &mut Fields| {
+    let alter = move |fields: &mut Fields, args: &Args<'_>| {
         fields.expect(pairs, limits);
         let (mut new, mut past) = (0, 0);
         for i in (2..args.len()).step_by(2) {
@@ -36,11 +34,27 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>, command: &str) -> Result<usize, Sto
             past += usize::from(before.was_past(now_ms));
         }
         (new, past)
-    })?;
-    let (new, past) = edited.result;
-    effect(exec, key.key(), pairs, words(b"HSET", args, 2));
-    tell_of_write(exec, args.at(1), edited.created, past, "hset");
-    Ok(new)
+    };
+    if offload::is_due(exec, pairs) {
+        let there = peek(exec, key.key())?.map(|fields| fields.to_owned());
+        let created = there.is_none();
+        drop(key);
+        let (command, fields) = (Command { key: 1, handler }, there.unwrap_or_else(|| Fields::new_in(Vec::new())));
+        return offload::change(exec, args, command, fields, alter, move |exec, args, key, done| {
+            was_set(exec, args, key, done, created);
+            answer(exec, done.0);
+            Ok(())
+        });
+    }
+    let edited = exec.edit_or_create(key.key(), |fields: &mut Fields| alter(fields, args))?;
+    was_set(exec, args, key, edited.result, edited.created);
+    answer(exec, edited.result.0);
+    Ok(())
+}
+
+fn was_set(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, (_, past): (usize, usize), created: bool) {
+    effect(exec, key.key(), args.len() / 2 - 1, words(b"HSET", args, 2));
+    tell_of_write(exec, args.at(1), created, past, "hset");
 }
 
 pub(super) fn hsetnx(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -62,13 +76,25 @@ pub(super) fn hsetnx(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 pub(super) fn hdel(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let now_ms = exec.now_ms();
-    let edited =
-        exec.edit(key.key(), |fields: &mut Fields| args.rest(2).filter(|name| fields.remove(name, now_ms)).count())?;
-    let removed = edited.as_ref().map_or(0, |edited| edited.result);
+    let alter = move |fields: &mut Fields, args: &Args<'_>| {
+        let removed = args.rest(2).filter(|name| fields.remove(name, now_ms)).count();
+        (removed, fields.is_void())
+    };
+    if offload::is_due(exec, args.len())
+        && let Some(fields) = peek(exec, key.key())?.map(|fields| fields.to_owned())
+    {
+        drop(key);
+        return offload::change(exec, args, Command { key: 1, handler: hdel }, fields, alter, removed);
+    }
+    let edited = exec.edit(key.key(), |fields: &mut Fields| alter(fields, args))?;
+    removed(exec, args, key, edited.map_or((0, false), |edited| edited.result))
+}
+
+fn removed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, (removed, emptied): (usize, bool)) -> Outcome {
     if removed > 0 {
         effect(exec, key.key(), removed, words(b"HDEL", args, 2));
         exec.notify(notify::HASH, "hdel", args.at(1));
-        if edited.is_some_and(|edited| edited.emptied) {
+        if emptied {
             exec.notify(notify::GENERIC, "del", args.at(1));
         }
     }

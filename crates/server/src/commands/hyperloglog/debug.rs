@@ -2,7 +2,7 @@
 
 use super::estimate::REGISTERS;
 use super::sketch::{self, Sketch, dense_register, is_dense};
-use super::{sketch_of, store};
+use super::{mark_as_written, sketch_of, store};
 use crate::args::Args;
 use crate::dispatch::echoed;
 use crate::exec::{Exec, Outcome, error};
@@ -25,7 +25,10 @@ pub(super) fn pfdebug(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         () => Asked::Unknown,
     };
     let mut locked = exec.lock(args.at(2))?;
-    let entry = exec.peek(locked.key()).ok_or(error("ERR The specified key does not exist"))?;
+    let missing = error("ERR The specified key does not exist");
+    sketch_of(&exec.peek(locked.key()).ok_or(missing.clone())?)?;
+    mark_as_written(exec, locked.key());
+    let entry = exec.peek(locked.key()).ok_or(missing)?;
     let bytes = sketch_of(&entry)?;
     let dense = is_dense(bytes);
     match asked {
@@ -40,7 +43,7 @@ pub(super) fn pfdebug(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
             if !dense {
                 sketch.make_dense()?;
                 store(exec, locked.key(), &sketch);
-                exec.effect(locked.key(), &[b"PFDEBUG", args.at(1), args.at(2)]);
+                exec.effect_unwatched(locked.key(), &[b"PFDEBUG", args.at(1), args.at(2)]);
             }
             let mut reply = exec.reply.put();
             if matches!(asked, Asked::MakeDense) {

@@ -14,7 +14,7 @@ use crate::commands::string::string_of;
 use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
 use crate::notify;
 use estimate::{REGISTERS, estimate, place};
-use gimmal_store::{Entry, NewValue, StringRef};
+use gimmal_store::{Encoding, Entry, NewValue, StringRef};
 use sketch::{Corrupt, Cursor, Registers, Sketch, cache, cached, dense_register, forget, is_dense, is_sketch};
 use std::borrow::Cow;
 
@@ -125,6 +125,13 @@ fn store(exec: &mut Exec<'_>, mut key: Key<'_, '_>, sketch: &Sketch) {
     exec.write(key).expect("it was just seen or put").set_bytes(sketch.bytes());
 }
 
+/// Redis gives a sketch bytes of its own before it looks into it: OBJECT ENCODING shows it as a string that was written into.
+fn mark_as_written(exec: &mut Exec<'_>, mut key: Key<'_, '_>) {
+    if exec.peek(key.again()).is_some_and(|entry| entry.encoding() == Encoding::Embstr) {
+        exec.write(key).expect("it was just seen").edit_bytes(|_| ()).expect("a short string is in one piece");
+    }
+}
+
 fn pfadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let sparse_max = sparse_max(exec);
     let mut locked = exec.lock(args.at(1))?;
@@ -158,6 +165,8 @@ fn pfadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         let words: Vec<&[u8]> = std::iter::once(&b"PFADD"[..]).chain(args.rest(1)).collect();
         exec.effect(locked.key(), &words);
         exec.notify(notify::STRING, "pfadd", args.at(1));
+    } else {
+        mark_as_written(exec, locked.key());
     }
     exec.reply.put().integer(i64::from(changes > 0));
     Ok(())
@@ -191,7 +200,10 @@ fn pfcount(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     };
     let bytes = sketch_of(&entry)?;
     let count = match cached(bytes) {
-        Some(count) => count,
+        Some(count) => {
+            mark_as_written(exec, locked.key());
+            count
+        }
         None => {
             let count = estimate(&sketch::histogram(bytes)?);
             let mut entry = exec.write(locked.key()).expect("it was just read");

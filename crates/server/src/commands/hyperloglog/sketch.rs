@@ -150,7 +150,7 @@ impl Run {
         match code >> 6 {
             0 => Run { value: 0, len: usize::from(code & 63) + 1, bytes: 1 },
             1 => {
-                // A missing byte leads behind the end, which whoever walks notices.
+                // Behind the last byte Redis reads the zero that ends its strings.
                 let low = bytes.get(at + 1).copied().unwrap_or(0);
                 Run { value: 0, len: (usize::from(code & 63) << 8 | usize::from(low)) + 1, bytes: 2 }
             }
@@ -161,16 +161,15 @@ impl Run {
 
 /// Calls `each` with all runs, which never reach beyond the last register and reach it in the end, or it is corrupt.
 pub fn each_run(bytes: &[u8], mut each: impl FnMut(Run)) -> Result<(), Corrupt> {
-    let (mut at, mut registers) = (HEADER, 0);
+    let mut registers = 0;
     for run in runs(bytes) {
-        at += run.bytes;
         registers += run.len;
         if registers > REGISTERS {
             return Err(Corrupt);
         }
         each(run);
     }
-    if registers == REGISTERS && at == bytes.len() { Ok(()) } else { Err(Corrupt) }
+    if registers == REGISTERS { Ok(()) } else { Err(Corrupt) }
 }
 
 /// The runs of a sparse sketch one after the other, sound or not.
@@ -279,7 +278,9 @@ impl Sketch {
         if split.len() > run.bytes && len > sparse_max {
             return Ok(None);
         }
-        self.0.splice(at..at + run.bytes, split);
+        // Where the run's second byte is missing, the last of the new ones has no room either, as in Redis.
+        self.0.splice(at..self.0.len().min(at + run.bytes), split);
+        self.0.truncate(len);
         let (merge_at, merge_first) = before.unwrap_or((HEADER, 0));
         *cursor = Cursor { at: merge_at, first: merge_first };
         self.merge_runs(merge_at);
@@ -293,9 +294,6 @@ impl Sketch {
         while at < self.0.len() {
             let run = Run::at(&self.0, at);
             if index < first + run.len {
-                if at + run.bytes > self.0.len() {
-                    break;
-                }
                 // The run before is needed, and is not known when the first one fits.
                 if before.is_none() && at > HEADER {
                     return self.find(index, Cursor::START);

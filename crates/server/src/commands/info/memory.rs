@@ -54,6 +54,7 @@ pub fn memory(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("mem_cluster_links", 0);
     text.field("mem_aof_buffer", shared.log.pending());
     text.field("mem_allocator", "mimalloc");
+    text.field("mem_overhead_db_hashtable_rehashing", 0);
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", shared.lazyfree.pending());
     text.field("lazyfreed_objects", shared.lazyfree.freed());

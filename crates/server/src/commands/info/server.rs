@@ -59,12 +59,14 @@ pub fn clients(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("maxclients", exec.local.config.maxclients());
     text.zeros(&["client_recent_max_input_buffer", "client_recent_max_output_buffer"]);
     text.field("blocked_clients", exec.shared.sum(|s| s.blocked.value()));
-    text.field("tracking_clients", 0);
+    text.field("tracking_clients", exec.shared.trackers.clients());
     text.field("pubsub_clients", exec.shared.sum(|s| s.pubsub_clients.value()));
     text.field("watching_clients", exec.shared.watching.clients());
     text.field("clients_in_timeout_table", 0);
     text.field("total_watched_keys", exec.shared.watching.keys());
-    text.zeros(&["total_blocking_keys", "total_blocking_keys_on_nokey"]);
+    let [keys, until_lost] = exec.keys_waited_for();
+    text.field("total_blocking_keys", keys);
+    text.field("total_blocking_keys_on_nokey", until_lost);
 }
 
 pub fn cpu(_: &mut Exec<'_>, text: &mut Text) {

@@ -63,12 +63,10 @@ pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     text.zeros(&["latest_fork_usec", "total_forks"]);
     text.zeros(&["migrate_cached_sockets", "slave_expires_tracked_keys", "active_defrag_hits", "active_defrag_misses"]);
     text.zeros(&["active_defrag_key_hits", "active_defrag_key_misses", "total_active_defrag_time"]);
-    text.zeros(&[
-        "current_active_defrag_time",
-        "tracking_total_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
-    ]);
+    text.field("current_active_defrag_time", 0);
+    text.field("tracking_total_keys", shared.trackers.keys());
+    text.field("tracking_total_items", shared.trackers.items());
+    text.field("tracking_total_prefixes", shared.trackers.prefixes());
     text.field("unexpected_error_replies", 0);
     text.field("total_error_replies", shared.sum(|s| s.errors.value()));
     text.field("dump_payload_sanitizations", 0);
@@ -81,11 +79,14 @@ pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("eventloop_cycles", shared.sum(|s| s.passes.value()));
     text.field("eventloop_duration_sum", shared.sum(|s| s.busy_ns.value()) / 1000);
     text.field("eventloop_duration_cmd_sum", shared.sum(WorkerStats::command_ns) / 1000);
-    text.field("instantaneous_eventloop_cycles_per_sec", format_args!("{:.0}", rates.passes));
+    // Of a worker, on average: what the number is compared with is `hz`, which each of them has.
+    let per_worker = rates.passes / shared.stats.len() as f64;
+    text.field("instantaneous_eventloop_cycles_per_sec", format_args!("{per_worker:.0}"));
     let per_pass_us = if rates.passes > 0.0 { rates.busy_ns / rates.passes / 1000.0 } else { 0.0 };
     text.field("instantaneous_eventloop_duration_usec", format_args!("{per_pass_us:.0}"));
-    let most = shared.stats.iter().map(|s| s.command_cpu_max_us.value()).max().unwrap_or(0);
-    text.field("max_command_cpu_usec", most);
+    let most = |of: fn(&WorkerStats) -> u64| shared.stats.iter().map(|stats| of(stats)).max().unwrap_or(0);
+    text.field("max_command_cpu_usec", most(|s| s.command_cpu_max_us.value()));
+    text.field("max_step_cpu_usec", most(|s| s.step_cpu_max_us.value()));
 }
 
 /// What is of interest to who works on the server itself; a cycle is a worker's pass.

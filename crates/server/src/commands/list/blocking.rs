@@ -4,7 +4,7 @@ use super::pop::{MultiPop, Popped, pop};
 use super::transfer::transfer;
 use super::{End, end};
 use crate::args::Args;
-use crate::blocking::{Null, Wait, until_ms};
+use crate::blocking::{Nothing, Wait, until_ms};
 use crate::exec::{Exec, Outcome};
 use gimmal_store::types::Type;
 
@@ -43,7 +43,12 @@ fn pop_or_wait(
         }
     }
     let waited = keys.len();
-    exec.block(&mut keys, waited, args, Wait { kind: Type::List, until_ms, null_in_transaction: Null::Array })
+    exec.block(
+        &mut keys,
+        waited,
+        args,
+        Wait { kind: Type::List, until_ms, again_ms: None, nothing: Nothing::Array, keys_stay: false },
+    )
 }
 
 pub(super) fn blmove(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -70,5 +75,10 @@ fn move_or_wait(
         return Ok(());
     }
     // Only the source can serve.
-    exec.block(&mut keys, 1, args, Wait { kind: Type::List, until_ms, null_in_transaction: Null::String })
+    exec.block(
+        &mut keys,
+        1,
+        args,
+        Wait { kind: Type::List, until_ms, again_ms: None, nothing: Nothing::String, keys_stay: false },
+    )
 }

@@ -1,10 +1,11 @@
 //! LSET, LINSERT, LREM and LTRIM.
 
-use super::{index_of, list_of, node_limit, range_of, symmetric};
+use super::{COMPARED_AT_ONCE, index_of, list_of, node_limit, range_of, symmetric};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::exec::{Exec, Locked, Outcome, ReplyError, error};
 use crate::notify;
+use crate::offload;
 use gimmal_store::Large;
 use gimmal_store::types::List;
 
@@ -36,19 +37,29 @@ pub(super) fn linsert(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         (_, true) => 0,
         _ => return Err(SYNTAX.into()),
     };
-    let (pivot, element, limit) = (args.at(3), args.at(4), node_limit(exec));
+    let limit = node_limit(exec);
     let mut locked = exec.lock(args.at(1))?;
-    let edited = exec.edit(locked.key(), |list: &mut List| {
-        list.expect(1, element.len(), limit);
-        let index = list.view().iter().position(|other| other == pivot)?;
-        list.insert(index + behind, element);
-        Some(list.view().len())
-    })?;
-    let Some(edited) = edited else {
+    let Some(list) = exec.peek(locked.key()).map(|entry| list_of(&entry)).transpose()? else {
         exec.reply.put().integer(0);
         return Ok(());
     };
-    match edited.result {
+    let alter = move |list: &mut List, args: &Args<'_>| {
+        list.expect(1, args.length(4), limit);
+        let index = list.view().iter().position(|other| other == args.at(3))?;
+        list.insert(index + behind, args.at(4));
+        Some(list.view().len())
+    };
+    if offload::is_due(exec, list.len() / COMPARED_AT_ONCE) {
+        let list = list.to_owned();
+        drop(locked);
+        return offload::change(exec, args, offload::Command { key: 1, handler: linsert }, list, alter, inserted);
+    }
+    let edited = exec.edit(locked.key(), |list: &mut List| alter(list, args))?;
+    inserted(exec, args, locked, edited.and_then(|edited| edited.result))
+}
+
+fn inserted(exec: &mut Exec<'_>, args: &Args<'_>, mut locked: Locked<'_>, len: Option<usize>) -> Outcome {
+    match len {
         Some(len) => {
             exec.effect_given(locked.key(), args, 1);
             exec.notify(notify::LIST, "linsert", args.at(1));
@@ -65,14 +76,34 @@ pub(super) fn lrem(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         Ok(0) | Err(_) => usize::MAX,
         Ok(most) => most,
     };
-    let (element, limit) = (args.at(3), node_limit(exec));
+    let limit = node_limit(exec);
     let mut locked = exec.lock(args.at(1))?;
-    let edited = exec.edit(locked.key(), |list: &mut List| list.remove_equal(element, most, count < 0, limit))?;
-    let removed = edited.as_ref().map_or(0, |edited| edited.result);
+    let len = exec.peek(locked.key()).map(|entry| list_of(&entry)).transpose()?.map_or(0, |list| list.len());
+    let alter = move |list: &mut List, args: &Args<'_>| {
+        let removed = list.remove_equal(args.at(3), most, count < 0, limit);
+        (removed, list.view().is_empty())
+    };
+    if offload::is_due(exec, len / COMPARED_AT_ONCE)
+        && let Some(list) = exec.peek(locked.key()).map(|entry| list_of(&entry)).transpose()?
+    {
+        let list = list.to_owned();
+        drop(locked);
+        return offload::change(exec, args, offload::Command { key: 1, handler: lrem }, list, alter, removed_equal);
+    }
+    let edited = exec.edit(locked.key(), |list: &mut List| alter(list, args))?;
+    removed_equal(exec, args, locked, edited.map_or((0, false), |edited| edited.result))
+}
+
+fn removed_equal(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut locked: Locked<'_>,
+    (removed, emptied): (usize, bool),
+) -> Outcome {
     if removed > 0 {
         exec.effect_given(locked.key(), args, removed as u64);
         exec.notify(notify::LIST, "lrem", args.at(1));
-        if edited.is_some_and(|edited| edited.emptied) {
+        if emptied {
             exec.notify(notify::GENERIC, "del", args.at(1));
         }
     }

@@ -2,26 +2,21 @@
 
 use super::End;
 use crate::exec::{Exec, Outcome};
-use crate::lazyfree::Lazyfree;
 use crate::reply::Reply;
 use crate::streamed::{self, Elements};
-use gimmal_store::Large;
 use gimmal_store::types::{List, ListRef};
 use std::ops::Range;
-use std::sync::Arc;
 
-/// The list, and from which end its elements are counted. By the time it is dropped it may be the last that holds them: then
-/// they are freed in the background.
+/// The list, and from which end its elements are counted.
 pub(super) struct Held {
-    list: Option<List>,
+    list: List,
     from: End,
-    lazyfree: Arc<Lazyfree>,
 }
 
 impl Held {
     /// Holds a list.
-    pub(super) fn new(exec: &Exec<'_>, list: ListRef<'_>, from: End) -> Held {
-        Held { list: Some(list.to_owned()), from, lazyfree: Arc::clone(&exec.shared.lazyfree) }
+    pub(super) fn new(list: ListRef<'_>, from: End) -> Held {
+        Held { list: list.to_owned(), from }
     }
 
     /// Answers elements in slices; the array's header was written.
@@ -32,15 +27,7 @@ impl Held {
 
 impl Elements for Held {
     fn write(&self, ranks: Range<usize>, reply: &mut Reply<'_>) {
-        write(self.list.as_ref().expect("held until dropped").view(), self.from, ranks, reply);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(large) = self.list.take().and_then(List::into_large) {
-            self.lazyfree.discard(Large::Tree(large));
-        }
+        write(self.list.view(), self.from, ranks, reply);
     }
 }
 

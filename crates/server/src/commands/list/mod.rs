@@ -336,6 +336,9 @@ fn node_limit(exec: &Exec<'_>) -> NodeLimit {
     NodeLimit::of(exec.local.config.list_max_listpack_size())
 }
 
+/// Elements that are compared in the time in which other commands handle one: a thread is due only for many.
+const COMPARED_AT_ONCE: usize = 64;
+
 /// Argument `i` as an end of a list: LEFT or RIGHT.
 fn end(args: &Args<'_>, i: usize) -> Result<End, ReplyError> {
     if args.is(i, "left") {

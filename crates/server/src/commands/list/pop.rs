@@ -7,7 +7,7 @@ use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, error};
 use crate::notify;
 use crate::streamed::WRITTEN_AT_ONCE;
-use gimmal_store::types::List;
+use gimmal_store::types::{List, Type};
 
 const NOT_POSITIVE: ReplyError = error("ERR value is out of range, must be positive");
 const NO_KEYS: ReplyError = error("ERR numkeys should be greater than 0");
@@ -101,6 +101,7 @@ pub(super) fn lmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 /// answer comes in slices.
 pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, form: Popped) -> Result<bool, Stop> {
     let (limit, name) = (node_limit(exec), key.name());
+    exec.give_way(&mut key, Type::List)?;
     let Some(entry) = exec.peek(key.again()) else { return Ok(false) };
     let list = list_of(&entry)?;
     let len = list.len();
@@ -120,7 +121,7 @@ pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, form: Popped) ->
     }
     // Many elements are answered when they are removed and the lock is released.
     let held = match count > WRITTEN_AT_ONCE {
-        true => Some(Held::new(exec, list, end)),
+        true => Some(Held::new(list, end)),
         false => None,
     };
     if held.is_none() {

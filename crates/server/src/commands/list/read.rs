@@ -1,11 +1,14 @@
 //! LLEN, LINDEX, LRANGE and LPOS.
 
 use super::held::{Held, write};
-use super::{End, index_of, list_of, range_of, symmetric};
+use super::{COMPARED_AT_ONCE, End, index_of, list_of, range_of, symmetric};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::offload;
+use crate::reply::Reply;
 use crate::streamed::WRITTEN_AT_ONCE;
+use gimmal_store::types::ListRef;
 
 const ZERO_RANK: ReplyError = error(
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the \
@@ -54,7 +57,7 @@ pub(super) fn lrange(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         write(list, End::Head, range, &mut exec.reply);
         return Ok(());
     }
-    let held = Held::new(exec, list, End::Head);
+    let held = Held::new(list, End::Head);
     drop(locked);
     held.answer(exec, range)
 }
@@ -99,37 +102,51 @@ impl Search {
 
 pub(super) fn lpos(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let search = Search::parse(args)?;
-    let element = args.at(2);
     let mut locked = exec.lock(args.at(1))?;
-    let found = match exec.read(locked.key()) {
-        Some(entry) => {
-            let list = list_of(&entry)?;
-            let most = if search.most_compared == 0 { usize::MAX } else { search.most_compared };
-            let skipped = usize::try_from(search.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
-            let wanted = match search.count {
-                None => 1,
-                Some(0) => usize::MAX,
-                Some(count) => count,
-            };
-            let last = list.len() - 1;
-            if search.rank > 0 {
-                let equal = list.iter().take(most).enumerate().filter(|(_, other)| *other == element);
-                equal.skip(skipped).take(wanted).map(|(index, _)| index).collect()
-            } else {
-                let equal = list.rev_from(last).take(most).enumerate().filter(|(_, other)| *other == element);
-                equal.skip(skipped).take(wanted).map(|(distance, _)| last - distance).collect()
-            }
-        }
-        None => Vec::new(),
-    };
-    let mut reply = exec.reply.put();
-    match (search.count, found.first()) {
-        (Some(_), _) => {
-            reply.array(found.len());
-            found.iter().for_each(|index| reply.count(*index));
-        }
-        (None, Some(index)) => reply.count(*index),
-        (None, None) => reply.null(),
+    let list = exec.read(locked.key()).map(|entry| list_of(&entry)).transpose()?;
+    if let Some(list) = list.filter(|list| offload::is_due(exec, list.len().min(search.compared()) / COMPARED_AT_ONCE))
+    {
+        let list = list.to_owned();
+        drop(locked);
+        return offload::write(exec, args, move |args, reply| search.answer(Some(list.view()), args.at(2), reply));
     }
+    search.answer(list, args.at(2), &mut exec.reply);
     Ok(())
+}
+
+impl Search {
+    /// Most elements that are compared.
+    fn compared(&self) -> usize {
+        if self.most_compared == 0 { usize::MAX } else { self.most_compared }
+    }
+
+    fn answer(&self, list: Option<ListRef<'_>>, element: &[u8], reply: &mut Reply<'_>) {
+        let found = list.map_or_else(Vec::new, |list| self.find(list, element));
+        let mut reply = reply.put();
+        match (self.count, found.first()) {
+            (Some(_), _) => {
+                reply.array(found.len());
+                found.iter().for_each(|index| reply.count(*index));
+            }
+            (None, Some(index)) => reply.count(*index),
+            (None, None) => reply.null(),
+        }
+    }
+
+    fn find(&self, list: ListRef<'_>, element: &[u8]) -> Vec<usize> {
+        let skipped = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
+        let wanted = match self.count {
+            None => 1,
+            Some(0) => usize::MAX,
+            Some(count) => count,
+        };
+        let (most, last) = (self.compared(), list.len() - 1);
+        if self.rank > 0 {
+            let equal = list.iter().take(most).enumerate().filter(|(_, other)| *other == element);
+            equal.skip(skipped).take(wanted).map(|(index, _)| index).collect()
+        } else {
+            let equal = list.rev_from(last).take(most).enumerate().filter(|(_, other)| *other == element);
+            equal.skip(skipped).take(wanted).map(|(distance, _)| last - distance).collect()
+        }
+    }
 }

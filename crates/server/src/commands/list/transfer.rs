@@ -4,7 +4,7 @@ use super::{End, end, list_of, name_at, node_limit};
 use crate::args::Args;
 use crate::exec::{Exec, LockedMany, Outcome, Stop};
 use crate::notify;
-use gimmal_store::types::List;
+use gimmal_store::types::{List, Type};
 
 pub(super) fn lmove(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let (from, to) = (end(args, 3)?, end(args, 4)?);
@@ -38,6 +38,7 @@ pub fn transfer(
     let limit = node_limit(exec);
     let (source, destination) = (command[1], command[2]);
     let same = source == destination;
+    exec.give_way(&mut keys.key(0), Type::List)?;
     let Some(entry) = exec.peek(keys.key(0)) else { return Ok(false) };
     list_of(&entry)?;
     if !same && let Some(entry) = exec.peek(keys.key(1)) {

@@ -1,8 +1,9 @@
 //! SINTER, SUNION, SDIFF and what stores or counts their results.
 //!
-//! The sources are taken by their roots, in O(1), and combined without any lock. Up to some thousand members that is done while the
-//! locks are held nevertheless; beyond, in slices. To store a result its keys are then locked again: if the sources still are what
-//! they were it is one of its moment, as the log says. If they were changed it begins again, and after [`TRIES`] keeps the locks.
+//! The sources are taken by their roots, in O(1), and combined without any lock, in slices if they are large. A result of up to some
+//! thousand members is stored under the locks under which its sources were taken. To store a larger one the keys are locked again:
+//! if the sources still are what they were it is one of its moment, as the log says. If they were changed it begins again, and
+//! after [`TRIES`] keeps the locks.
 
 use super::{limits, read};
 use crate::args::Args;
@@ -15,7 +16,9 @@ use gimmal_store::types::{Combination, Kind, Operation, Set, SetBuilder};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Members of the sources that are combined under the locks.
+/// Members that are looked up in the other sets rather than merged with them: some 10 µs.
+const LOOKED_UP: usize = 128;
+/// Members of the sources that are merged under the locks, to store what they are merged to.
 const UNDER_LOCKS: usize = 2048;
 /// Beginnings without the locks.
 const TRIES: u32 = 3;
@@ -76,31 +79,17 @@ fn sources(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>, from: usize) -> Resul
     (from..count).map(set).collect()
 }
 
-/// The operation on these sets, and about how many members it looks at.
-fn combination(operation: Operation, sets: Vec<Set>) -> (Combination, usize) {
-    let lens = sets.iter().map(|set| set.view().len());
-    let work = match operation {
-        Operation::Union => lens.sum(),
-        Operation::Intersection => lens.min().unwrap_or(0) * sets.len(),
-        Operation::Difference => sets.first().map_or(0, |first| first.view().len()) * sets.len(),
-    };
-    // What has no result needs no tree.
-    let sets = if work == 0 { Vec::new() } else { sets };
-    (Combination::new(operation, sets), work)
-}
-
 fn answer(exec: &mut Exec<'_>, operation: Operation, names: Vec<&[u8]>, mut reply: Reply) -> Outcome {
-    let (mut combination, work) = {
+    let sets = {
         let mut keys = exec.lock_all(names.into_iter())?;
-        let sets = sources(exec, &mut keys, 0)?;
-        combination(operation, sets)
+        sources(exec, &mut keys, 0)?
     };
-    if work <= UNDER_LOCKS {
-        combination.step(usize::MAX, &mut |_, member| reply.add(member));
+    if operation.work(&sets) <= LOOKED_UP {
+        operation.look_up(&sets, &mut |member| reply.add(member));
         reply.write(exec);
         return Ok(());
     }
-    let mut answer = Answer { combination, reply };
+    let mut answer = Answer { combination: Combination::new(operation, sets), reply };
     match answer.step(exec)? {
         true => Ok(()),
         false => Err(Stop::Continue(Box::new(answer))),
@@ -177,7 +166,13 @@ impl Continuation for Answer {
 fn store(exec: &mut Exec<'_>, args: &Args<'_>, mut work: Store) -> Outcome {
     {
         let mut keys = exec.lock_all(args.rest(1))?;
-        let members = work.begin(exec, &mut keys)?;
+        work.sources = sources(exec, &mut keys, 1)?;
+        let (operation, members) = (work.operation, work.operation.work(&work.sources));
+        if members <= LOOKED_UP {
+            operation.look_up(&work.sources, &mut |member| work.result.add(member));
+            return work.store(exec, &mut keys);
+        }
+        work.begin();
         if members <= UNDER_LOCKS {
             work.finish();
             return work.store(exec, &mut keys);
@@ -215,14 +210,11 @@ impl Store {
         }
     }
 
-    /// Takes the sources and answers about how many members the operation looks at.
-    fn begin(&mut self, exec: &mut Exec<'_>, keys: &mut LockedMany<'_>) -> Result<usize, Stop> {
-        self.sources = sources(exec, keys, 1)?;
-        let members;
-        (self.combination, members) = combination(self.operation, self.sources.clone());
+    /// Begins with the sources, anew.
+    fn begin(&mut self) {
+        self.combination = Combination::new(self.operation, self.sources.clone());
         self.result = SetBuilder::default();
         self.tries += 1;
-        Ok(members)
     }
 
     fn finish(&mut self) {
@@ -270,7 +262,8 @@ impl Continuation for Store {
         let mut keys = exec.lock_all(names.iter().map(Vec::as_slice))?;
         let now = sources(exec, &mut keys, 1)?;
         if !now.iter().zip(&self.sources).all(|(now, then)| now.view().is_same(then.view())) {
-            self.begin(exec, &mut keys)?;
+            self.sources = now;
+            self.begin();
             if self.tries <= TRIES {
                 return Ok(false);
             }

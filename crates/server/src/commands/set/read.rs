@@ -4,12 +4,13 @@ use super::read;
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome};
+use crate::offload;
 use crate::reply::Reply;
 use crate::sample::{self, Count, Ranked};
 use crate::scan::{self, Options};
 use crate::streamed::{self, Elements};
 use gimmal_resp::encode_bulk;
-use gimmal_store::types::{Form, Set};
+use gimmal_store::types::{Form, Set, SetRef};
 use std::ops::Range;
 
 pub(super) fn sismember(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -22,11 +23,19 @@ pub(super) fn sismember(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 pub(super) fn smismember(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let set = read(exec, key.key())?;
-    exec.reply.put().array(args.len() - 2);
-    for member in args.rest(2) {
-        exec.reply.put().integer(i64::from(set.is_some_and(|set| set.contains(member))));
+    if let Some(set) = set.filter(|_| offload::is_due(exec, args.len())).map(|set| set.to_owned()) {
+        drop(key);
+        return offload::write(exec, args, move |args, reply| contained(Some(set.view()), args, reply));
     }
+    contained(set, args, &mut exec.reply);
     Ok(())
+}
+
+/// Which of the arguments are members.
+fn contained(set: Option<SetRef<'_>>, args: &Args<'_>, reply: &mut Reply<'_>) {
+    let mut reply = reply.put();
+    reply.array(args.len() - 2);
+    args.rest(2).for_each(|member| reply.integer(i64::from(set.is_some_and(|set| set.contains(member)))));
 }
 
 pub(super) fn scard(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {

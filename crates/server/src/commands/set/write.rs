@@ -1,47 +1,81 @@
 //! Adding, removing and moving members.
 
 use super::{effect, limits, peek};
-use crate::args::Args;
+use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Locked, Outcome, ReplyError, error};
+use crate::exec::{Exec, Key, Locked, Outcome, ReplyError, error};
+use crate::lazyfree::removal;
 use crate::notify;
+use crate::offload;
 use crate::sample;
 use crate::streamed;
 use crate::worker::Random;
-use gimmal_store::types::Set;
+use gimmal_resp::encode_bulk;
+use gimmal_store::types::{Kind, Set};
+use std::sync::Arc;
 
 use super::read::Whole;
 
 const NOT_POSITIVE: ReplyError = error("ERR value is out of range, must be positive");
 /// Members of one record of the log: as many as Redis puts into one SREM.
 const RECORD: usize = 1024;
+/// Bytes of a reply's part that are copied rather than shared.
+const COPIED: usize = 4096;
 
 pub(super) fn sadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let limits = limits(exec);
     let mut key = exec.lock(args.at(1))?;
-    let edited = exec.edit_or_create(key.key(), |set: &mut Set| {
+    let alter = move |set: &mut Set, args: &Args<'_>| {
         set.expect(args.at(2), args.len() - 2, limits);
         args.rest(2).filter(|member| set.add(member, limits)).count()
-    })?;
-    if edited.result > 0 {
-        effect(exec, key.key(), edited.result, [b"SADD", args.at(1)].into_iter().chain(args.rest(2)));
-        if edited.created {
+    };
+    if offload::is_due(exec, args.len()) {
+        let there = peek(exec, key.key())?.map(|set| set.to_owned());
+        let created = there.is_none();
+        drop(key);
+        let (command, set) =
+            (offload::Command { key: 1, handler: sadd }, there.unwrap_or_else(|| Set::new_in(Vec::new())));
+        return offload::change(exec, args, command, set, alter, move |exec, args, key, count| {
+            added(exec, args, key, count, created)
+        });
+    }
+    let edited = exec.edit_or_create(key.key(), |set: &mut Set| alter(set, args))?;
+    added(exec, args, key, edited.result, edited.created)
+}
+
+fn added(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, count: usize, created: bool) -> Outcome {
+    if count > 0 {
+        effect(exec, key.key(), count, [b"SADD", args.at(1)].into_iter().chain(args.rest(2)));
+        if created {
             exec.notify(notify::NEW, "new", args.at(1));
         }
         exec.notify(notify::SET, "sadd", args.at(1));
     }
-    exec.reply.put().count(edited.result);
+    exec.reply.put().count(count);
     Ok(())
 }
 
 pub(super) fn srem(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
-    let edited = exec.edit(key.key(), |set: &mut Set| args.rest(2).filter(|member| set.remove(member)).count())?;
-    let removed = edited.as_ref().map_or(0, |edited| edited.result);
+    let alter = |set: &mut Set, args: &Args<'_>| {
+        let removed = args.rest(2).filter(|member| set.remove(member)).count();
+        (removed, set.view().is_empty())
+    };
+    if offload::is_due(exec, args.len())
+        && let Some(set) = peek(exec, key.key())?.map(|set| set.to_owned())
+    {
+        drop(key);
+        return offload::change(exec, args, offload::Command { key: 1, handler: srem }, set, alter, removed);
+    }
+    let edited = exec.edit(key.key(), |set: &mut Set| alter(set, args))?;
+    removed(exec, args, key, edited.map_or((0, false), |edited| edited.result))
+}
+
+fn removed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, (removed, emptied): (usize, bool)) -> Outcome {
     if removed > 0 {
         effect(exec, key.key(), removed, [b"SREM", args.at(1)].into_iter().chain(args.rest(2)));
         exec.notify(notify::SET, "srem", args.at(1));
-        if edited.is_some_and(|edited| edited.emptied) {
+        if emptied {
             exec.notify(notify::GENERIC, "del", args.at(1));
         }
     }
@@ -57,11 +91,13 @@ pub(super) fn spop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     };
     let mut key = exec.lock(args.at(1))?;
     let len = peek(exec, key.key())?.map_or(0, |set| set.len());
+    if count > 0 && count < len {
+        return pop_some(exec, args, key, count);
+    }
     exec.reply.put().set(count.min(len));
     match count {
         0 => Ok(()),
         _ if len == 0 => Ok(()),
-        _ if count < len => pop_some(exec, key, args.at(1), count),
         _ => pop_all(exec, key, args.at(1), len),
     }
 }
@@ -92,25 +128,84 @@ fn pop(set: &mut Set, random: u64) -> Vec<u8> {
 }
 
 /// Some members, but not all.
-fn pop_some(exec: &mut Exec<'_>, mut key: Locked<'_>, name: &[u8], count: usize) -> Outcome {
-    let mut random: Random = exec.local.random.split();
-    let edited = exec
-        .edit(key.key(), |set: &mut Set| -> Vec<Vec<u8>> { (0..count).map(|_| pop(set, random.next())).collect() })?;
-    let members = edited.map_or(Vec::new(), |edited| edited.result);
-    for members in members.chunks(RECORD) {
-        let words = [b"SREM", name].into_iter().chain(members.iter().map(Vec::as_slice));
-        effect(exec, key.key(), members.len(), words);
+fn pop_some(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, count: usize) -> Outcome {
+    let random: Random = exec.local.random.split();
+    let alter = move |set: &mut Set, _: &Args<'_>| -> Popped {
+        let (mut random, mut popped) = (random, Popped::default());
+        (0..count).for_each(|_| popped.add(&pop(set, random.next())));
+        popped
+    };
+    if offload::is_due(exec, count)
+        && let Some(set) = peek(exec, key.key())?.map(|set| set.to_owned())
+    {
+        drop(key);
+        return offload::change(exec, args, offload::Command { key: 1, handler: spop }, set, alter, popped_some);
     }
-    exec.notify(notify::SET, "spop", name);
-    members.iter().for_each(|member| exec.reply.put().bulk(member));
+    let edited = exec.edit(key.key(), |set: &mut Set| alter(set, args))?;
+    popped_some(exec, args, key, edited.map_or_else(Popped::default, |edited| edited.result))
+}
+
+fn popped_some(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, popped: Popped) -> Outcome {
+    exec.reply.put().set(popped.count);
+    popped.record(exec, key.key(), args.at(1));
+    exec.notify(notify::SET, "spop", args.at(1));
+    for part in popped.parts {
+        match part.len() {
+            0..COPIED => exec.reply.output().bytes_mut().extend_from_slice(&part),
+            len => exec.reply.output().push_shared(part, 0..len),
+        }
+    }
     Ok(())
+}
+
+/// Members that were popped, as they are answered.
+#[derive(Default)]
+struct Popped {
+    count: usize,
+    /// Bulk strings, [`RECORD`] in all parts but the last.
+    parts: Vec<Arc<Vec<u8>>>,
+}
+
+impl Popped {
+    fn add(&mut self, member: &[u8]) {
+        if self.count.is_multiple_of(RECORD) {
+            self.parts.push(Arc::default());
+        }
+        self.count += 1;
+        let part = self.parts.last_mut().and_then(Arc::get_mut).expect("a part that nobody shares");
+        encode_bulk(part, member);
+    }
+
+    /// Records their removal.
+    fn record(&self, exec: &mut Exec<'_>, mut key: Key<'_, '_>, name: &[u8]) {
+        if !exec.local.log_active {
+            exec.changed(self.count as u64);
+            return exec.modified(&mut key);
+        }
+        for part in &self.parts {
+            let members: Vec<&[u8]> = bulks(part).collect();
+            let words = [b"SREM", name].into_iter().chain(members.iter().copied());
+            effect(exec, key.again(), members.len(), words);
+        }
+    }
+}
+
+/// The strings of a part.
+fn bulks(mut part: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let end = part.iter().position(|byte| *byte == b'\r')?;
+        let len = parse_int(&part[1..end]).and_then(|len| usize::try_from(len).ok()).expect("a length was written");
+        let (member, rest) = part[end + 2..].split_at(len);
+        part = &rest[2..];
+        Some(member)
+    })
 }
 
 /// All members: the key goes, and its value becomes the reply.
 fn pop_all(exec: &mut Exec<'_>, mut key: Locked<'_>, name: &[u8], len: usize) -> Outcome {
     let whole = peek(exec, key.key())?.map(|set| Whole(set.to_owned())).expect("it was just seen, under its lock");
     drop(exec.remove(key.key()));
-    exec.effect(key.key(), &[b"DEL", name]);
+    exec.effect(key.key(), &[removal(exec.local.config.lazyfree_lazy_server_del()), name]);
     exec.changed(len as u64 - 1);
     exec.notify(notify::SET, "spop", name);
     exec.notify(notify::GENERIC, "del", name);
@@ -155,4 +250,19 @@ pub(super) fn smove(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         exec.notify(notify::SET, "sadd", destination);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_popped_is_read_back() {
+        let mut popped = Popped::default();
+        let members: Vec<Vec<u8>> = (0..3000).map(|n| vec![b'\r'; n % 7]).collect();
+        members.iter().for_each(|member| popped.add(member));
+        assert_eq!((popped.count, popped.parts.len()), (3000, 3));
+        let read: Vec<&[u8]> = popped.parts.iter().flat_map(|part| bulks(part)).collect();
+        assert_eq!(read, members);
+    }
 }

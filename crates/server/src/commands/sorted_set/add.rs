@@ -51,6 +51,10 @@ pub(super) fn zadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 pub(super) fn zincrby(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    // Redis reads ZADD's options here as well, and then lacks a word.
+    if conditions(args)?.1 > 2 {
+        return Err(SYNTAX.into());
+    }
     let by = double::parse(args.at(2)).ok_or(NOT_A_SCORE)?;
     add(exec, args, Conditions { incr: true, ..Conditions::default() }, &[(by, args.at(3))], verbatim(args))
 }

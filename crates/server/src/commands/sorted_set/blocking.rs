@@ -3,7 +3,7 @@
 use super::pop::{End, MultiPop, answer, pop};
 use super::sorted_set_of;
 use crate::args::Args;
-use crate::blocking::{Null, Wait, until_ms};
+use crate::blocking::{Nothing, Wait, until_ms};
 use crate::exec::{Exec, LockedMany, Outcome, Stop};
 use gimmal_store::types::Type;
 
@@ -21,7 +21,7 @@ fn pop_first(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
     let names: Vec<&[u8]> = (1..last).map(|i| args.at(i)).collect();
     let mut keys = exec.lock_all(names.iter().copied())?;
     let Some(i) = first(exec, &mut keys)? else { return wait(exec, keys, args, until_ms) };
-    let popped = pop(exec, keys.key(i), names[i], end, 1)?;
+    let popped = pop(exec, keys.key(i), end, 1, false)?;
     let mut reply = exec.reply.put();
     reply.array(3);
     reply.bulk(names[i]);
@@ -38,7 +38,7 @@ pub(super) fn bzmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let names: Vec<&[u8]> = args.rest(3).take(options.keys).collect();
     let mut keys = exec.lock_all(names.iter().copied())?;
     let Some(i) = first(exec, &mut keys)? else { return wait(exec, keys, args, until_ms) };
-    let popped = pop(exec, keys.key(i), names[i], options.end, options.count)?;
+    let popped = pop(exec, keys.key(i), options.end, options.count, true)?;
     answer(exec, names[i], &popped);
     Ok(())
 }
@@ -59,5 +59,10 @@ fn first(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>) -> Result<Option<usize>
 
 fn wait(exec: &mut Exec<'_>, mut keys: LockedMany<'_>, args: &Args<'_>, until_ms: Option<i64>) -> Outcome {
     let waited = keys.len();
-    exec.block(&mut keys, waited, args, Wait { kind: Type::SortedSet, until_ms, null_in_transaction: Null::Array })
+    exec.block(
+        &mut keys,
+        waited,
+        args,
+        Wait { kind: Type::SortedSet, until_ms, again_ms: None, nothing: Nothing::Array, keys_stay: false },
+    )
 }

@@ -1,13 +1,15 @@
 //! ZUNION, ZINTER and ZDIFF, their forms that store, and ZINTERCARD. Sets take part with a score of 1 for each member.
 
 use super::read::put_header;
-use super::{limits, record, sorted, store, write_scored};
+use super::{Whole, limits, record, sorted, store, write_scored};
 use crate::args::Args;
+use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
 use crate::double;
-use crate::exec::{Exec, LockedMany, Outcome, ReplyError, Stop, WRONG_TYPE, error};
+use crate::exec::{Continuation, Exec, LockedMany, Outcome, ReplyError, Stop, WRONG_TYPE, error};
+use crate::{offload, streamed};
 use gimmal_store::ValueRef;
-use gimmal_store::types::{Scored, Set, SortedSet};
+use gimmal_store::types::{Limits, Scored, Set, SortedSet};
 use std::collections::HashMap;
 
 /// What is done with the sets.
@@ -93,41 +95,137 @@ fn combine(exec: &mut Exec<'_>, args: &Args<'_>, form: Form) -> Outcome {
     for (source, weight) in sources.iter_mut().zip(&options.weights) {
         source.weight = *weight;
     }
-    if form.operation != Operation::Diff {
-        // The smallest is walked and the others are asked, or fewer scores are added to more.
-        sources.sort_by_key(|source| source.len());
-    }
-    if form.counts {
-        let (mut found, limit) = (0, if options.limit == 0 { usize::MAX } else { options.limit });
-        intersect(&sources, options.aggregate, |_, _| {
-            found += 1;
-            found < limit
+    in_order(form, &mut sources);
+    if offload::is_due(exec, work(form, &sources)) {
+        drop(keys);
+        let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+        return offload::start(exec, move || {
+            let done = Some(compute(form, &options, &sources, limits));
+            Box::new(Computed { parked, form, with_scores: options.with_scores, count, sources, done, tries })
         });
-        exec.reply.put().count(found);
-        return Ok(());
     }
-    let mut members: Vec<Scored<'_>> = Vec::new();
-    match form.operation {
-        Operation::Union => members = united(&sources, options.aggregate),
-        Operation::Inter => intersect(&sources, options.aggregate, |member, score| {
-            members.push(Scored { member, score });
-            true
-        }),
-        Operation::Diff => members = difference(&sources),
-    }
-    members.sort_unstable_by(Scored::order);
-    if form.at == 1 {
+    if form.at == 1 && !form.counts {
+        let members = members(form.operation, options.aggregate, &sources);
         put_header(&mut exec.reply, members.len(), options.with_scores);
         members.iter().for_each(|found| write_scored(&mut exec.reply, *found, options.with_scores));
         return Ok(());
     }
-    let result = sorted(&members, limits);
+    let done = compute(form, &options, &sources, limits);
     // Shared trees would be copied where they are changed.
     drop(sources);
+    match form.at {
+        1 => answer(exec, options.with_scores, done),
+        _ => {
+            put_in_place(exec, args, &mut keys, form, done);
+            Ok(())
+        }
+    }
+}
+
+/// The order in which sources are taken: the smallest is walked and the others are asked, or fewer scores are added to more.
+fn in_order(form: Form, sources: &mut [Source]) {
+    if form.operation != Operation::Diff {
+        sources.sort_by_key(|source| source.len());
+    }
+}
+
+/// About how many members are looked at, of sources in order.
+fn work(form: Form, sources: &[Source]) -> usize {
+    let first = sources.first().map_or(0, Source::len);
+    match form.operation {
+        Operation::Union => sources.iter().map(Source::len).sum(),
+        Operation::Inter | Operation::Diff => first * sources.len(),
+    }
+}
+
+/// What came out.
+enum Done {
+    Counted(usize),
+    Members(SortedSet),
+}
+
+fn compute(form: Form, options: &Options, sources: &[Source], limits: Limits) -> Done {
+    if form.counts {
+        let (mut found, limit) = (0, if options.limit == 0 { usize::MAX } else { options.limit });
+        intersect(sources, options.aggregate, |_, _| {
+            found += 1;
+            found < limit
+        });
+        return Done::Counted(found);
+    }
+    Done::Members(sorted(&members(form.operation, options.aggregate, sources), limits))
+}
+
+/// The members of the result, in order.
+fn members(operation: Operation, aggregate: Aggregate, sources: &[Source]) -> Vec<Scored<'_>> {
+    let mut members: Vec<Scored<'_>> = Vec::new();
+    match operation {
+        Operation::Union => members = united(sources, aggregate),
+        Operation::Inter => intersect(sources, aggregate, |member, score| {
+            members.push(Scored { member, score });
+            true
+        }),
+        Operation::Diff => members = difference(sources),
+    }
+    members.sort_unstable_by(Scored::order);
+    members
+}
+
+fn answer(exec: &mut Exec<'_>, with_scores: bool, done: Done) -> Outcome {
+    match done {
+        Done::Counted(found) => {
+            exec.reply.put().count(found);
+            Ok(())
+        }
+        Done::Members(set) => {
+            let whole = Whole::new(set.view(), 0..set.view().len(), false, with_scores);
+            put_header(&mut exec.reply, whole.len(), with_scores);
+            streamed::elements(exec, 0..whole.len(), whole)
+        }
+    }
+}
+
+/// Stores a result at the last of the keys.
+fn put_in_place(exec: &mut Exec<'_>, args: &Args<'_>, keys: &mut LockedMany<'_>, form: Form, done: Done) {
+    let Done::Members(result) = done else { unreachable!("what is counted is not stored") };
+    let last = keys.len() - 1;
     let stored =
-        store(exec, keys.key(count), args.at(1), form.name, Some(result), |exec, key, _| record(exec, key, args, 1));
+        store(exec, keys.key(last), args.at(1), form.name, Some(result), |exec, key, _| record(exec, key, args, 1));
     exec.reply.put().count(stored);
-    Ok(())
+}
+
+/// A result that a thread has computed.
+struct Computed {
+    parked: Parked,
+    form: Form,
+    with_scores: bool,
+    /// Number of sources.
+    count: usize,
+    /// In the order of [`in_order`].
+    sources: Vec<Source>,
+    done: Option<Done>,
+    tries: u32,
+}
+
+impl Continuation for Computed {
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        let args = self.parked.args();
+        let mut done = || self.done.take().expect("a result is used once");
+        if self.form.at == 1 {
+            return answer(exec, self.with_scores, done()).map(|()| true);
+        }
+        let names = args.rest(self.form.at + 1).take(self.count);
+        let mut keys = exec.lock_all(names.chain([args.at(1)]))?;
+        let mut now = sources(exec, &mut keys, self.count)?;
+        in_order(self.form, &mut now);
+        if now.iter().zip(&self.sources).all(|(now, then)| now.members.is_same(&then.members)) {
+            drop(now);
+            put_in_place(exec, &args, &mut keys, self.form, done());
+            return Ok(true);
+        }
+        drop(keys);
+        offload::anew(exec, self.tries, |exec| combine(exec, &args, self.form))
+    }
 }
 
 impl Options {
@@ -175,6 +273,16 @@ struct Source {
 enum Members {
     SortedSet(SortedSet),
     Set(Set),
+}
+
+impl Members {
+    fn is_same(&self, other: &Members) -> bool {
+        match (self, other) {
+            (Members::SortedSet(set), Members::SortedSet(other)) => set.view().is_same(other.view()),
+            (Members::Set(set), Members::Set(other)) => set.view().is_same(other.view()),
+            _ => false,
+        }
+    }
 }
 
 /// The sets at the first keys; missing ones are empty.

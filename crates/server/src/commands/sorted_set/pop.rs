@@ -1,11 +1,14 @@
 //! ZPOPMIN, ZPOPMAX and ZMPOP.
 
-use super::sorted_set_of;
+use super::read::put_header;
+use super::{Whole, sorted_set_of};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::exec::{Exec, Key, Locked, Outcome, ReplyError, Stop, error};
 use crate::notify;
-use gimmal_store::types::{Scored, SortedSet};
+use crate::offload;
+use crate::streamed;
+use gimmal_store::types::{Scored, SortedSet, Type};
 
 /// Which members go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +37,12 @@ impl End {
 pub type Popped = Vec<(Vec<u8>, f64)>;
 
 /// Takes up to `count` members out of the set at a locked key, which goes with the last of them; records and tells of it as ZPOPMIN
-/// or ZPOPMAX. Nothing if there is no such key.
+/// or ZPOPMAX, which are told the number if `counted`. Nothing if there is no such key.
 ///
 /// # Errors
 /// WRONGTYPE, and no change, if it holds a value of another type.
-pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, name: &[u8], end: End, count: usize) -> Result<Popped, Stop> {
+pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, count: usize, counted: bool) -> Result<Popped, Stop> {
+    exec.give_way(&mut key, Type::SortedSet)?;
     let edited = exec.edit(key.again(), |set: &mut SortedSet| {
         let len = set.view().len();
         let ranks = match end {
@@ -60,21 +64,27 @@ pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, name: &[u8], end: End, cou
         drop(exec.remove(key.again()));
     }
     if !popped.is_empty() {
-        let (command, event): (&[u8], _) = match end {
-            End::Min => (b"ZPOPMIN", "zpopmin"),
-            End::Max => (b"ZPOPMAX", "zpopmax"),
-        };
-        match popped.len() {
-            1 => exec.effect(key, &[command, name]),
-            len => exec.effect(key, &[command, name, itoa::Buffer::new().format(len).as_bytes()]),
-        }
-        exec.changed(popped.len() as u64 - 1);
-        exec.notify(notify::ZSET, event, name);
-        if whole {
-            exec.notify(notify::GENERIC, "del", name);
-        }
+        tell(exec, key, end, popped.len(), counted, whole);
     }
     Ok(popped)
+}
+
+/// So many members were popped, the last one too if `whole`: records and tells of it as ZPOPMIN or ZPOPMAX.
+fn tell(exec: &mut Exec<'_>, key: Key<'_, '_>, end: End, popped: usize, counted: bool, whole: bool) {
+    let name = key.name();
+    let (command, event): (&[u8], _) = match end {
+        End::Min => (b"ZPOPMIN", "zpopmin"),
+        End::Max => (b"ZPOPMAX", "zpopmax"),
+    };
+    match counted {
+        false => exec.effect(key, &[command, name]),
+        true => exec.effect(key, &[command, name, itoa::Buffer::new().format(popped).as_bytes()]),
+    }
+    exec.changed(popped as u64 - 1);
+    exec.notify(notify::ZSET, event, name);
+    if whole {
+        exec.notify(notify::GENERIC, "del", name);
+    }
 }
 
 pub(super) fn zpopmin(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -92,7 +102,15 @@ fn pop_of_one(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
     let counted = args.len() == 3;
     let count = if counted { count(args, 2, 0, "ERR value is out of range, must be positive")? } else { 1 };
     let mut locked = exec.lock(args.at(1))?;
-    let popped = pop(exec, locked.key(), args.at(1), end, count)?;
+    if count > offload::MANY
+        && let Some(set) = exec.peek(locked.key()).map(|entry| sorted_set_of(&entry)).transpose()?
+        && set.len() > offload::MANY
+    {
+        let set = set.to_owned();
+        exec.give_way(&mut locked.key(), Type::SortedSet)?;
+        return pop_many(exec, args, locked, end, set, count);
+    }
+    let popped = pop(exec, locked.key(), end, count, counted)?;
     let mut reply = exec.reply.put();
     let nested = counted && reply.is_proto3();
     reply.array(if nested { popped.len() } else { popped.len() * 2 });
@@ -104,6 +122,45 @@ fn pop_of_one(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
         reply.double(*score);
     }
     Ok(())
+}
+
+/// Pops many members: they are answered from the set as it was, and removed by a thread, or with the key.
+fn pop_many(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut locked: Locked<'_>,
+    end: End,
+    set: SortedSet,
+    count: usize,
+) -> Outcome {
+    let len = set.view().len();
+    let count = count.min(len);
+    let ranks = match end {
+        End::Min => 0..count,
+        End::Max => len - count..len,
+    };
+    let popped = Whole::new(set.view(), ranks.clone(), end == End::Max, true);
+    if count == len {
+        drop(exec.remove(locked.key()));
+        return popped_many(exec, locked, end, popped, true);
+    }
+    let alter = move |set: &mut SortedSet, _: &Args<'_>| set.remove_ranks(ranks);
+    if !offload::is_possible(exec) {
+        exec.edit(locked.key(), |set: &mut SortedSet| alter(set, args))?;
+        return popped_many(exec, locked, end, popped, false);
+    }
+    drop(locked);
+    let handler: offload::Handler = if end == End::Min { zpopmin } else { zpopmax };
+    offload::change(exec, args, offload::Command { key: 1, handler }, set, alter, move |exec, _, locked, ()| {
+        popped_many(exec, locked, end, popped, false)
+    })
+}
+
+fn popped_many(exec: &mut Exec<'_>, mut locked: Locked<'_>, end: End, popped: Whole, whole: bool) -> Outcome {
+    tell(exec, locked.key(), end, popped.len(), true, whole);
+    drop(locked);
+    put_header(&mut exec.reply, popped.len(), true);
+    streamed::elements(exec, 0..popped.len(), popped)
 }
 
 /// What ZMPOP and BZMPOP are told behind the number of keys.
@@ -150,7 +207,7 @@ pub(super) fn zmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     for (i, name) in names.iter().enumerate() {
         let Some(entry) = exec.peek(keys.key(i)) else { continue };
         sorted_set_of(&entry)?;
-        let popped = pop(exec, keys.key(i), name, options.end, options.count)?;
+        let popped = pop(exec, keys.key(i), options.end, options.count, true)?;
         answer(exec, name, &popped);
         return Ok(());
     }

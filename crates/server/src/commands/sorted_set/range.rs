@@ -5,10 +5,12 @@
 use super::read::put_header;
 use super::{Whole, bounds, limits, record, sorted_set_of, store, write_scored};
 use crate::args::Args;
+use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::exec::{Continuation, Exec, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::offload;
 use crate::streamed::{self, WRITTEN_AT_ONCE};
-use gimmal_store::types::{MemberRange, ScoreRange, SortedSet, SortedSetRef};
+use gimmal_store::types::{Form as StoredForm, Limits, MemberRange, ScoreRange, SortedSet, SortedSetRef};
 use std::ops::Range;
 
 /// What a range is given by.
@@ -87,19 +89,66 @@ fn range(exec: &mut Exec<'_>, args: &Args<'_>, form: Form) -> Outcome {
     streamed::elements(exec, 0..whole.len(), whole)
 }
 
+/// What ZRANGESTORE's name says: nothing.
+const STORE: Form = Form { by: None, reverse: None, with_scores: false };
+
 pub(super) fn zrangestore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let query = Query::parse(args, 3, Form { by: None, reverse: None, with_scores: false })?;
+    let query = Query::parse(args, 3, STORE)?;
     let limits = limits(exec);
     let mut keys = exec.lock_all([args.at(1), args.at(2)].into_iter())?;
     let set = exec.read(keys.key(1)).map(|entry| sorted_set_of(&entry)).transpose()?;
-    let result = set.map(|set| {
-        let mut result = SortedSet::empty_in(Vec::new());
-        set.range(query.ranks(set), false).for_each(|found| _ = result.put(found.member, found.score, limits));
-        result
-    });
+    let ranks = set.map_or(0..0, |set| query.ranks(set));
+    let result = match set {
+        // All of a large set is a copy of it.
+        Some(set) if ranks.len() == set.len() && set.len() > limits.entries && set.form() == StoredForm::Large => {
+            Some(set.to_owned())
+        }
+        Some(set) if offload::is_due(exec, ranks.len()) => {
+            let set = set.to_owned();
+            drop(keys);
+            let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+            return offload::start(exec, move || {
+                let result = Some(copied(set.view(), ranks, limits));
+                Box::new(Ranged { parked, set, result, tries })
+            });
+        }
+        set => set.map(|set| copied(set, ranks, limits)),
+    };
+    put_in_place(exec, args, &mut keys, result);
+    Ok(())
+}
+
+fn copied(set: SortedSetRef<'_>, ranks: Range<usize>, limits: Limits) -> SortedSet {
+    let mut result = SortedSet::empty_in(Vec::new());
+    set.range(ranks, false).for_each(|found| _ = result.put(found.member, found.score, limits));
+    result
+}
+
+fn put_in_place(exec: &mut Exec<'_>, args: &Args<'_>, keys: &mut LockedMany<'_>, result: Option<SortedSet>) {
     let count = store(exec, keys.key(0), args.at(1), "zrangestore", result, |exec, key, _| record(exec, key, args, 1));
     exec.reply.put().count(count);
-    Ok(())
+}
+
+/// The result of a ZRANGESTORE that a thread has made.
+struct Ranged {
+    parked: Parked,
+    set: SortedSet,
+    result: Option<SortedSet>,
+    tries: u32,
+}
+
+impl Continuation for Ranged {
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        let args = self.parked.args();
+        let mut keys = exec.lock_all([args.at(1), args.at(2)].into_iter())?;
+        let now = exec.read(keys.key(1)).map(|entry| sorted_set_of(&entry)).transpose()?;
+        if now.is_some_and(|now| now.is_same(self.set.view())) {
+            put_in_place(exec, &args, &mut keys, self.result.take());
+            return Ok(true);
+        }
+        drop(keys);
+        offload::anew(exec, self.tries, |exec| zrangestore(exec, &args))
+    }
 }
 
 impl<'a> Query<'a> {

@@ -5,8 +5,9 @@ use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::reply::Reply;
+use crate::sample::{self, Ranked};
 use crate::scan::{self, Options};
-use crate::streamed::{self, Elements};
+use crate::streamed::{self, Elements, WRITTEN_AT_ONCE};
 use gimmal_resp::double::format_double;
 use gimmal_resp::encode_bulk;
 use gimmal_store::types::{Form, Scored, SortedSetRef};
@@ -161,7 +162,7 @@ pub(super) fn zrandmember(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
             exec.reply.put().array(0);
             return Ok(());
         };
-        if !wanted.repeat && wanted.count < set.len() {
+        if !wanted.repeat && wanted.count < set.len() && wanted.count <= WRITTEN_AT_ONCE {
             let ranks = distinct(wanted.count, set.len(), || exec.local.random.next());
             put_header(&mut exec.reply, ranks.len(), wanted.with_scores);
             for rank in ranks {
@@ -172,6 +173,11 @@ pub(super) fn zrandmember(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         }
         Whole::new(set, 0..set.len(), false, wanted.with_scores)
     };
+    if !wanted.repeat && wanted.count < whole.len() {
+        put_header(&mut exec.reply, wanted.count, wanted.with_scores);
+        let len = whole.len();
+        return sample::write(exec, sample::Count::Distinct(wanted.count), len, whole);
+    }
     if !wanted.repeat {
         put_header(&mut exec.reply, whole.len(), wanted.with_scores);
         return streamed::elements(exec, 0..whole.len(), whole);
@@ -207,6 +213,16 @@ fn distinct(count: usize, len: usize, mut random: impl FnMut() -> u64) -> Vec<us
     ranks
 }
 
+impl Ranked for Whole {
+    fn ranks(&self) -> usize {
+        self.len()
+    }
+
+    fn write(&self, rank: usize, reply: &mut Reply<'_>) {
+        Elements::write(self, rank..rank + 1, reply);
+    }
+}
+
 /// Members chosen at random, one as often as it comes.
 struct Repeated {
     whole: Whole,
@@ -221,7 +237,7 @@ impl Elements for Repeated {
             let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             let at = below(z ^ (z >> 31), self.whole.len());
-            self.whole.write(at..at + 1, reply);
+            Elements::write(&self.whole, at..at + 1, reply);
         }
     }
 }

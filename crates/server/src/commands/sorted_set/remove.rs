@@ -1,9 +1,10 @@
 //! ZREM and ZREMRANGEBYRANK, -SCORE and -LEX.
 
-use super::{bounds, record};
+use super::{bounds, record, sorted_set_of};
 use crate::args::Args;
-use crate::exec::{Exec, Outcome};
+use crate::exec::{Exec, Locked, Outcome};
 use crate::notify;
+use crate::offload::{self, Handler};
 use gimmal_store::types::{SortedSet, SortedSetRef};
 use std::ops::Range;
 
@@ -25,39 +26,62 @@ pub(super) fn zrem(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 pub(super) fn zremrangebyrank(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let (start, stop) = (args.int(2)?, args.int(3)?);
-    remove(exec, args, "zremrangebyrank", |set| bounds::ranks(start, stop, set.len()).unwrap_or_default())
+    remove(exec, args, "zremrangebyrank", zremrangebyrank, |set| {
+        bounds::ranks(start, stop, set.len()).unwrap_or_default()
+    })
 }
 
 pub(super) fn zremrangebyscore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let range = bounds::scores(args.at(2), args.at(3))?;
-    remove(exec, args, "zremrangebyscore", |set| set.ranks_of_scores(&range))
+    remove(exec, args, "zremrangebyscore", zremrangebyscore, |set| set.ranks_of_scores(&range))
 }
 
 pub(super) fn zremrangebylex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let range = bounds::members(args.at(2), args.at(3))?;
-    remove(exec, args, "zremrangebylex", |set| set.ranks_of_members(&range, false))
+    remove(exec, args, "zremrangebylex", zremrangebylex, |set| set.ranks_of_members(&range, false))
 }
 
 fn remove(
     exec: &mut Exec<'_>,
     args: &Args<'_>,
     event: &'static str,
-    ranks: impl FnOnce(SortedSetRef<'_>) -> Range<usize>,
+    handler: Handler,
+    ranks: impl Fn(SortedSetRef<'_>) -> Range<usize>,
 ) -> Outcome {
     let mut locked = exec.lock(args.at(1))?;
-    let edited = exec.edit(locked.key(), |set: &mut SortedSet| {
-        let ranks = ranks(set.view());
-        let whole = ranks.len() == set.view().len();
-        // A set that goes altogether is left to the caller, who has it freed elsewhere.
-        if !whole {
-            set.remove_ranks(ranks.clone());
-        }
-        (ranks.len(), whole)
-    })?;
-    let (removed, whole) = edited.map_or((0, false), |edited| edited.result);
-    if whole {
-        drop(exec.remove(locked.key()));
+    let set = exec.peek(locked.key()).map(|entry| sorted_set_of(&entry)).transpose()?;
+    let Some((set, ranks)) = set.map(|set| (set, ranks(set))) else {
+        exec.reply.put().count(0);
+        return Ok(());
+    };
+    let whole = ranks.len() == set.len();
+    if !whole && offload::is_due(exec, ranks.len()) {
+        let (original, removed) = (set.to_owned(), ranks.len());
+        drop(locked);
+        let command = offload::Command { key: 1, handler };
+        let alter = move |set: &mut SortedSet, _: &Args<'_>| set.remove_ranks(ranks);
+        return offload::change(exec, args, command, original, alter, move |exec, args, locked, ()| {
+            removed_from(exec, args, locked, event, removed, false)
+        });
     }
+    let removed = ranks.len();
+    // A set that goes altogether is freed elsewhere.
+    match whole {
+        true => drop(exec.remove(locked.key())),
+        false => _ = exec.edit(locked.key(), |set: &mut SortedSet| set.remove_ranks(ranks))?,
+    }
+    removed_from(exec, args, locked, event, removed, whole)
+}
+
+/// So many members were removed from the set at a key: it is recorded, told and answered.
+fn removed_from(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut locked: Locked<'_>,
+    event: &'static str,
+    removed: usize,
+    whole: bool,
+) -> Outcome {
     if removed > 0 {
         record(exec, locked.key(), args, removed);
         exec.notify(notify::ZSET, event, args.at(1));

@@ -6,7 +6,7 @@ use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::notify;
-use gimmal_store::types::{Exactness, Keep, Stream, StreamId};
+use gimmal_store::types::{Exactness, Keep, References, Stream, StreamId};
 
 const BELOW: ReplyError = error("ERR The ID specified in XADD is equal or smaller than the target stream top item");
 const ZERO: ReplyError = error("ERR The ID specified in XADD must be greater than 0-0");
@@ -20,6 +20,13 @@ struct Trim {
     keep: Keep,
     approximate: bool,
     exactness: Exactness,
+    references: References,
+}
+
+/// The word for what becomes of references to a removed entry.
+pub(super) fn references(args: &Args<'_>, at: usize) -> Option<References> {
+    let words = [("KEEPREF", References::Keep), ("DELREF", References::Delete), ("ACKED", References::Acked)];
+    words.into_iter().find(|(word, _)| args.is(at, word)).map(|(_, references)| references)
 }
 
 /// The options of XADD and XTRIM.
@@ -34,7 +41,7 @@ struct Options {
 /// Reads the options of XADD or XTRIM.
 fn options(exec: &Exec<'_>, args: &Args<'_>, adds: bool) -> Result<Options, ReplyError> {
     let (mut keep, mut approximate, mut limit, mut no_stream) = (None, false, None, false);
-    let (mut id, mut at) = (NewId::Auto, 2);
+    let (mut id, mut at, mut refs) = (NewId::Auto, 2, None);
     while at < args.len() {
         let more = args.len() - 1 - at;
         if adds && args.at(at) == b"*" {
@@ -56,6 +63,8 @@ fn options(exec: &Exec<'_>, args: &Args<'_>, adds: bool) -> Result<Options, Repl
             at += 1;
             let most = usize::try_from(args.int(at)?);
             limit = Some(most.map_err(|_| error("ERR The LIMIT argument must be >= 0."))?);
+        } else if let (Some(given), None) = (references(args, at), refs) {
+            refs = Some(given);
         } else if adds && args.is(at, "NOMKSTREAM") {
             no_stream = true;
         } else if adds {
@@ -76,7 +85,8 @@ fn options(exec: &Exec<'_>, args: &Args<'_>, adds: bool) -> Result<Options, Repl
         return Err("ERR syntax error, LIMIT cannot be used without the special ~ option".into());
     }
     let exactness = exactness(exec, approximate, limit);
-    let trim = keep.map(|keep| Trim { keep, approximate, exactness });
+    let references = refs.unwrap_or_default();
+    let trim = keep.map(|keep| Trim { keep, approximate, exactness, references });
     Ok(Options { trim, no_stream, id_at: at, id })
 }
 
@@ -93,12 +103,25 @@ fn exactness(exec: &Exec<'_>, approximate: bool, limit: Option<usize>) -> Exactn
 
 impl Trim {
     fn apply(&self, stream: &mut Stream) -> usize {
-        stream.trim(self.keep, self.exactness).0
+        stream.trim_referenced(self.keep, self.exactness, self.references)
+    }
+
+    /// The word for the log, if it is not what goes without saying.
+    fn word(&self) -> Option<&'static [u8]> {
+        match self.references {
+            References::Keep => None,
+            References::Delete => Some(b"DELREF"),
+            References::Acked => Some(b"ACKED"),
+        }
     }
 
     /// What a log or a replica is to do: to the entry, whatever was removed by nodes.
     fn as_effect(&self, stream: &Stream) -> (&'static [u8], Vec<u8>) {
         match self.keep {
+            // The first entry may be one that had to stay: the number of entries says what went.
+            Keep::From(_) if self.approximate && self.references == References::Acked => {
+                (b"MAXLEN", itoa::Buffer::new().format(stream.len()).as_bytes().to_vec())
+            }
             Keep::Newest(most) => {
                 let most = if self.approximate { stream.len() as u64 } else { most };
                 (b"MAXLEN", itoa::Buffer::new().format(most).as_bytes().to_vec())
@@ -167,6 +190,7 @@ pub(super) fn xadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     if exec.local.log_active {
         let mut words: Vec<&[u8]> = vec![b"XADD", args.at(1)];
         if let Some((strategy, threshold)) = &added.trim {
+            words.extend(options.trim.as_ref().and_then(Trim::word));
             words.extend([*strategy, b"=", threshold]);
         }
         words.push(id.bytes());
@@ -196,7 +220,8 @@ pub(super) fn xtrim(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         return Ok(());
     };
     if removed > 0 {
-        exec.effect(key.key(), &[b"XTRIM", args.at(1), strategy, b"=", &threshold]);
+        let words = [b"XTRIM", args.at(1), strategy, b"=", &threshold].into_iter().chain(trim.word());
+        exec.effect(key.key(), &words.collect::<Vec<_>>());
         exec.changed(removed as u64 - 1);
         exec.notify(notify::STREAM, "xtrim", args.at(1));
     }

@@ -8,9 +8,10 @@ use super::{peek, ready};
 use crate::args::Args;
 use crate::commands::help::help as help_lines;
 use crate::dispatch::wrong_arguments;
-use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::exec::{Exec, Key, Locked, Outcome, ReplyError, Stop, error};
 use crate::notify;
-use gimmal_store::types::{Group, Stream, StreamId};
+use crate::offload;
+use gimmal_store::types::{Consumer, Group, Stream, StreamId, Type};
 
 const NO_KEY: ReplyError = error(
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create \
@@ -50,23 +51,23 @@ pub(super) fn no_key_or_group(args: &Args<'_>) -> Stop {
 
 /// A consumer was made.
 pub(super) fn tell_of_consumer(exec: &mut Exec<'_>, key: Key<'_, '_>, who: &Spoken<'_>) {
-    exec.effect(key, &[b"XGROUP", b"CREATECONSUMER", who.key, who.group, who.consumer]);
+    exec.effect_unwatched(key, &[b"XGROUP", b"CREATECONSUMER", who.key, who.group, who.consumer]);
     exec.notify(notify::STREAM, "xgroup-createconsumer", who.key);
 }
 
-/// Entries became a consumer's, delivered at a time and so many times.
+/// `len` entries became a consumer's, delivered at a time and so many times.
 pub(super) fn log_claims(
     exec: &mut Exec<'_>,
     mut key: Key<'_, '_>,
     who: &Spoken<'_>,
     ids: impl Iterator<Item = StreamId>,
-    delivered_ms: i64,
-    deliveries: u64,
+    len: usize,
+    (delivered_ms, deliveries): (i64, u64),
     last_id: StreamId,
 ) {
     if !exec.local.log_active {
-        exec.effect(key, &[]);
-        exec.changed((ids.count() as u64).saturating_sub(1));
+        exec.effect_unwatched(key, &[]);
+        exec.changed((len as u64).saturating_sub(1));
         return;
     }
     let ids: Vec<IdText> = ids.map(IdText::new).collect();
@@ -76,7 +77,7 @@ pub(super) fn log_claims(
         let mut words: Vec<&[u8]> = vec![b"XCLAIM", who.key, who.group, who.consumer, b"0"];
         words.extend(ids.iter().map(IdText::bytes));
         words.extend([&b"TIME"[..], time, b"RETRYCOUNT", count, b"FORCE", b"JUSTID", b"LASTID", last_id.bytes()]);
-        exec.effect(key.again(), &words);
+        exec.effect_unwatched(key.again(), &words);
         exec.changed(ids.len() as u64 - 1);
     }
 }
@@ -91,7 +92,7 @@ pub(super) fn log_last_id(
 ) {
     let (last_id, mut read) = (IdText::new(last_id), itoa::Buffer::new());
     let read = entries_read.map_or("-1", |entries| read.format(entries)).as_bytes();
-    exec.effect(key, &[b"XGROUP", b"SETID", who.key, who.group, last_id.bytes(), b"ENTRIESREAD", read]);
+    exec.effect_unwatched(key, &[b"XGROUP", b"SETID", who.key, who.group, last_id.bytes(), b"ENTRIESREAD", read]);
 }
 
 /// The options behind a group's id.
@@ -185,6 +186,7 @@ pub(super) fn destroy(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let destroyed = edited.and_then(|edited| edited.result);
     if destroyed.is_some() {
         ready(exec, key.key(), &words(args), "xgroup-destroy");
+        exec.wake(&mut key.key(), Type::Stream);
     }
     exec.reply.put().integer(i64::from(destroyed.is_some()));
     Ok(())
@@ -208,11 +210,24 @@ pub(super) fn createconsumer(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 
 pub(super) fn delconsumer(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(2))?;
-    existing(exec, key.key(), args)?;
-    let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| {
-        stream.edit_group(args.at(3), |group| group.remove_consumer(args.at(4)))
-    })?;
-    let pending = edited.and_then(|edited| edited.result).flatten();
+    let (stream, group) = existing(exec, key.key(), args)?;
+    let pending = group.consumer(args.at(4)).map_or(0, Consumer::pending_len);
+    if offload::is_due(exec, pending) {
+        let original = Box::new(stream.clone());
+        drop(key);
+        let command = offload::Command { key: 2, handler: delconsumer };
+        return offload::change(exec, args, command, original, remove_consumer, consumer_removed);
+    }
+    let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| remove_consumer(stream, args))?;
+    consumer_removed(exec, args, key, edited.and_then(|edited| edited.result))
+}
+
+/// Removes the consumer that DELCONSUMER names; answers how much it had pending.
+fn remove_consumer(stream: &mut Box<Stream>, args: &Args<'_>) -> Option<usize> {
+    stream.edit_group(args.at(3), |group| group.remove_consumer(args.at(4))).flatten()
+}
+
+fn consumer_removed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, pending: Option<usize>) -> Outcome {
     if pending.is_some() {
         ready(exec, key.key(), &words(args), "xgroup-delconsumer");
     }

@@ -6,6 +6,7 @@ use crate::args::Args;
 use crate::commands::help::help as help_lines;
 use crate::dispatch::wrong_arguments;
 use crate::exec::{Exec, Key, Outcome, Stop};
+use crate::offload;
 use gimmal_resp::Writer;
 use gimmal_store::types::{Group, Stream, StreamId};
 
@@ -25,27 +26,41 @@ pub(super) fn stream(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let count = match args.len() {
         3 => None,
         4 if args.is(3, "FULL") => Some(FULL_COUNT),
-        6 if args.is(3, "FULL") && args.is(4, "COUNT") => Some(usize::try_from(args.int(5)?).unwrap_or(FULL_COUNT)),
+        6 if args.is(3, "FULL") && args.is(4, "COUNT") => match usize::try_from(args.int(5)?).unwrap_or(FULL_COUNT) {
+            // As in Redis, none are all.
+            0 => Some(usize::MAX),
+            count => Some(count),
+        },
         _ => return Err(wrong_arguments(args).into()),
     };
-    let mut writer = exec.reply.put();
+    let pending: usize = stream.groups().map(|(_, group)| group.pending_len()).sum();
+    let shown = count.map_or(0, |count| (stream.len() + 2 * pending).min(count));
+    if offload::is_due(exec, shown) {
+        let stream = stream.clone();
+        drop(key);
+        return offload::write(exec, args, move |_, reply| describe(&mut reply.put(), &stream, count));
+    }
+    describe(&mut exec.reply.put(), stream, count);
+    Ok(())
+}
+
+/// All about a stream; with so many entries and pending entries, or, without a count, with its first and last entry.
+fn describe(writer: &mut Writer<'_>, stream: &Stream, count: Option<usize>) {
     writer.map(if count.is_some() { 9 } else { 10 });
     let nodes = stream.len().div_ceil(NODE_ENTRIES);
     for (name, number) in [("length", stream.len()), ("radix-tree-keys", nodes), ("radix-tree-nodes", nodes + 1)] {
         writer.bulk_str(name);
         writer.count(number);
     }
-    named_id(&mut writer, "last-generated-id", stream.last_id());
-    named_id(&mut writer, "max-deleted-entry-id", stream.max_deleted_id());
+    named_id(writer, "last-generated-id", stream.last_id());
+    named_id(writer, "max-deleted-entry-id", stream.max_deleted_id());
     writer.bulk_str("entries-added");
     writer.integer(stream.entries_added().cast_signed());
-    named_id(&mut writer, "recorded-first-entry-id", stream.first_id());
+    named_id(writer, "recorded-first-entry-id", stream.first_id());
     match count {
-        None => ends(&mut writer, stream),
-        // As in Redis, none are all.
-        Some(count) => full(&mut writer, stream, if count == 0 { usize::MAX } else { count }),
+        None => ends(writer, stream),
+        Some(count) => full(writer, stream, count),
     }
-    Ok(())
 }
 
 fn named_id(writer: &mut Writer<'_>, name: &str, id: StreamId) {

@@ -10,9 +10,11 @@ mod info;
 mod pending;
 mod range;
 mod read;
+mod release;
 
 use crate::arguments::{block, integer, key, one_of, string, unix_time, word};
 use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key1, keyflag::*};
+use crate::commands::help::HELP_ENTRY;
 use crate::exec::{Exec, Key, Stop, WRONG_TYPE};
 use crate::notify;
 use gimmal_store::types::Stream;
@@ -25,6 +27,11 @@ const ID: Argument = string("ID");
 const IDLE: Argument = string("min-idle-time");
 const COUNT: Argument = integer("count").after("COUNT").optional();
 const JUST_ID: Argument = word("justid", "JUSTID").optional();
+const REFERENCES: Argument =
+    one_of("condition", &[word("keepref", "KEEPREF"), word("delref", "DELREF"), word("acked", "ACKED")])
+        .since("8.2.0")
+        .optional();
+const IDS: Argument = block("ids", &[integer("numids"), string("id").many()]).after("IDS");
 const TRIM: Argument = block(
     "trim",
     &[
@@ -77,12 +84,17 @@ pub static COMMANDS: &[Command] = &[
         arguments: &[
             KEY,
             word("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
+            REFERENCES,
             TRIM.optional(),
             one_of("id-selector", &[word("auto-id", "*"), string("id")]),
             block("data", &[string("field"), string("value")]).many(),
         ],
         tips: &["nondeterministic_output"],
-        history: &[("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`."), ("7.0.0", "Ids of the form `<ms>-*`.")],
+        history: &[
+            ("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT`."),
+            ("7.0.0", "Ids of the form `<ms>-*`."),
+            ("8.2.0", "`KEEPREF`, `DELREF` and `ACKED`, as in Redis."),
+        ],
         ..STREAM
     },
     Command {
@@ -144,9 +156,11 @@ pub static COMMANDS: &[Command] = &[
             block("group-block", &[GROUP, CONSUMER]).after("GROUP"),
             COUNT,
             integer("milliseconds").after("BLOCK").optional(),
+            integer("min-idle-time").after("CLAIM").optional().since("8.4.0"),
             word("noack", "NOACK").optional(),
             STREAMS,
         ],
+        history: &[("8.4.0", "`CLAIM`, as in Redis.")],
         ..STREAM
     },
     Command {
@@ -168,9 +182,33 @@ pub static COMMANDS: &[Command] = &[
         keys: &[key1(RW | DELETE)],
         complexity: "O(N) for N entries that it removes, most of them by the page",
         summary: "Removes the oldest entries of the stream at a key.",
-        arguments: &[KEY, TRIM],
+        arguments: &[KEY, TRIM, REFERENCES],
         tips: &["nondeterministic_output"],
-        history: &[("6.2.0", "`MINID` and `LIMIT`.")],
+        history: &[("6.2.0", "`MINID` and `LIMIT`."), ("8.2.0", "`KEEPREF`, `DELREF` and `ACKED`, as in Redis.")],
+        ..STREAM
+    },
+    Command {
+        name: "xdelex",
+        run: release::xdelex,
+        arity: -5,
+        flags: WRITE | FAST,
+        keys: &[key1(RW | DELETE)],
+        since: "8.2.0",
+        complexity: "O(log N) for each entry and group",
+        summary: "Removes entries from the stream at a key, with an eye to the groups that have them pending.",
+        arguments: &[KEY, REFERENCES, IDS],
+        ..STREAM
+    },
+    Command {
+        name: "xackdel",
+        run: release::xackdel,
+        arity: -6,
+        flags: WRITE | FAST,
+        keys: &[key1(RW | UPDATE | DELETE)],
+        since: "8.2.0",
+        complexity: "O(log N) for each entry and group",
+        summary: "Acknowledges entries that a group delivered, and removes them from the stream at a key.",
+        arguments: &[KEY, GROUP, REFERENCES, IDS],
         ..STREAM
     },
     Command {
@@ -284,15 +322,7 @@ pub static COMMANDS: &[Command] = &[
     },
 ];
 
-const HELP: Command = Command {
-    name: "help",
-    arity: 2,
-    flags: LOADING | STALE,
-    summary: "Explains the subcommands.",
-    keys: &[],
-    arguments: &[],
-    ..STREAM
-};
+const HELP: Command = Command { acl: acl::STREAM, group: "stream", since: "5.0.0", ..HELP_ENTRY };
 
 static XGROUP: &[Command] = &[
     Command {
@@ -403,9 +433,9 @@ fn peek<'m>(exec: &mut Exec<'_>, key: Key<'m, '_>) -> Result<Option<&'m Stream>,
     exec.peek(key).as_ref().map(stream_of).transpose()
 }
 
-/// Records a command as the effect of a change, and tells of it.
+/// Records a command as the effect of a change that watchers are not told of, and tells of it.
 fn ready(exec: &mut Exec<'_>, key: Key<'_, '_>, words: &[&[u8]], event: &'static str) {
     let name = key.name();
-    exec.effect(key, words);
+    exec.effect_unwatched(key, words);
     exec.notify(notify::STREAM, event, name);
 }

@@ -5,10 +5,11 @@ use super::id::{self, IdText};
 use super::{peek, range, read};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::exec::{Exec, Key, Locked, Outcome, ReplyError, Stop, error};
+use crate::offload;
 use crate::reply::Reply;
 use crate::streamed::{self, Elements};
-use gimmal_store::types::{Entries, Group, Pending, Stream, StreamId};
+use gimmal_store::types::{Consumer, Entries, Group, Pending, Stream, StreamId};
 use std::ops::Range;
 
 pub(super) fn xack(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -25,7 +26,7 @@ pub(super) fn xack(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let acknowledged = edited.and_then(|edited| edited.result).unwrap_or(0);
     if acknowledged > 0 {
         let words: Vec<&[u8]> = args.rest(0).collect();
-        exec.effect(key.key(), &words);
+        exec.effect_unwatched(key.key(), &words);
         exec.changed(acknowledged as u64 - 1);
     }
     exec.reply.put().count(acknowledged);
@@ -72,6 +73,22 @@ pub(super) fn xpending(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         return Ok(());
     };
     let now_ms = exec.now_ms();
+    let most = asked.consumer.map_or(group.pending_len(), |name| group.consumer(name).map_or(0, Consumer::pending_len));
+    if offload::is_due(exec, most) && asked.count > offload::MANY {
+        let group = group.clone();
+        drop(key);
+        return offload::write(exec, args, move |args, reply| {
+            if let Ok(Some(asked)) = self::asked(args) {
+                list(&group, &asked, now_ms, reply);
+            }
+        });
+    }
+    list(group, &asked, now_ms, &mut exec.reply);
+    Ok(())
+}
+
+/// The pending entries that are asked for.
+fn list(group: &Group, asked: &Asked<'_>, now_ms: i64, reply: &mut Reply<'_>) {
     let fits = |one: &Pending| asked.idle_ms == 0 || now_ms.saturating_sub(one.delivered_ms) >= asked.idle_ms;
     let found: Vec<Pending> = match asked.consumer {
         None => {
@@ -83,7 +100,7 @@ pub(super) fn xpending(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
             own.take_while(|one| one.id <= asked.end).filter(fits).take(asked.count).collect()
         }
     };
-    let mut writer = exec.reply.put();
+    let mut writer = reply.put();
     writer.array(found.len());
     for one in &found {
         writer.array(4);
@@ -92,7 +109,6 @@ pub(super) fn xpending(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         writer.integer(now_ms.saturating_sub(one.delivered_ms).max(0));
         writer.integer(one.deliveries.cast_signed());
     }
-    Ok(())
 }
 
 fn summary(exec: &mut Exec<'_>, group: &Group) {
@@ -211,7 +227,7 @@ impl Claimed {
         }
         for run in self.changes.chunk_by(|a, b| (a.1, a.2) == (b.1, b.2)) {
             let ids = run.iter().map(|(id, ..)| *id);
-            group::log_claims(exec, key.again(), who, ids, run[0].1, run[0].2, self.last_id);
+            group::log_claims(exec, key.again(), who, ids, run.len(), (run[0].1, run[0].2), self.last_id);
         }
         if self.last_id_set && self.changes.is_empty() {
             group::log_last_id(exec, key, who, self.last_id, self.entries_read);
@@ -364,13 +380,27 @@ pub(super) fn xautoclaim(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let stream = read(exec, key.key())?;
     let stream = stream.filter(|stream| stream.group(args.at(2)).is_some()).ok_or_else(|| no_key_or_group(args))?;
-    let entries = stream.entries().clone();
-    let now_ms = exec.now_ms();
+    let pending = stream.group(args.at(2)).map_or(0, Group::pending_len);
+    let (now_ms, due) = (exec.now_ms(), asked.count.min(pending));
+    let alter = move |stream: &mut Box<Stream>, args: &Args<'_>| {
+        let entries = stream.entries().clone();
+        stream.edit_group(args.at(2), |group| auto_claim_in(group, &entries, args.at(3), &asked, now_ms))
+    };
+    if offload::is_due(exec, due) {
+        let original = Box::new(stream.clone());
+        drop(key);
+        let command = offload::Command { key: 1, handler: xautoclaim };
+        return offload::change(exec, args, command, original, alter, auto_claimed);
+    }
+    let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| alter(stream, args))?;
+    auto_claimed(exec, args, key, edited.and_then(|edited| edited.result))
+}
+
+fn auto_claimed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, claimed: Option<Claimed>) -> Outcome {
+    let claimed = claimed.ok_or_else(|| Stop::from("ERR no such key"))?;
+    let just_id = auto_claim(args)?.just_id;
+    let entries = read(exec, key.key())?.map(|stream| stream.entries().clone()).unwrap_or_default();
     let who = Spoken { key: args.at(1), group: args.at(2), consumer: args.at(3) };
-    let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| {
-        stream.edit_group(who.group, |group| auto_claim_in(group, &entries, who.consumer, &asked, now_ms))
-    })?;
-    let claimed = edited.and_then(|edited| edited.result).ok_or_else(|| Stop::from("ERR no such key"))?;
     claimed.log(exec, key.key(), &who);
     drop(key);
     let mut writer = exec.reply.put();
@@ -378,9 +408,5 @@ pub(super) fn xautoclaim(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     writer.bulk(IdText::new(claimed.cursor).bytes());
     writer.array(claimed.ids.len());
     let ranks = 0..claimed.ids.len() + 1;
-    streamed::elements(
-        exec,
-        ranks,
-        Answer { entries, ids: claimed.ids, gone: Some(claimed.gone), just_id: asked.just_id },
-    )
+    streamed::elements(exec, ranks, Answer { entries, ids: claimed.ids, gone: Some(claimed.gone), just_id })
 }

@@ -77,6 +77,11 @@ impl Elements for Between {
 /// Replies an entry: its id, and its fields with their values.
 pub(super) fn put(writer: &mut Writer<'_>, entry: &StreamEntry<'_>) {
     writer.array(2);
+    put_parts(writer, entry);
+}
+
+/// As [`put`], without the length, for an array of more.
+pub(super) fn put_parts(writer: &mut Writer<'_>, entry: &StreamEntry<'_>) {
     id::put(writer, entry.id);
     writer.array(2 * entry.len());
     for (name, value) in entry.fields() {

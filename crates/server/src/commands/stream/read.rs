@@ -5,15 +5,16 @@
 
 use super::group::{self, Spoken};
 use super::{id, range, stream_of};
-use crate::args::{Args, Detached};
-use crate::blocking::{Null, Wait, until_whole_ms};
+use crate::args::{Args, Detached, parse_int};
+use crate::blocking::{Nothing, Wait, until_whole_ms};
 use crate::command::keyflag::{ACCESS, RO};
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::offload;
 use crate::reply::Reply;
 use crate::streamed::{self, Elements};
-use gimmal_resp::Span;
-use gimmal_store::types::{Entries, Stream, StreamId, Type};
+use gimmal_resp::{Span, Writer};
+use gimmal_store::types::{Entries, Group, Pending, Stream, StreamEntry, StreamId, Type};
 use std::ops::Range;
 
 const MEANINGLESS: &str = "in the context of XREADGROUP: you want to read the history of this consumer by specifying a \
@@ -30,6 +31,10 @@ struct Options {
     /// Where the group's name is, and the consumer's behind it.
     group: Option<usize>,
     no_ack: bool,
+    /// Where the time to wait is.
+    block_at: usize,
+    /// What others have had pending for so many ms is claimed first.
+    claim_ms: Option<i64>,
     /// Where the keys begin.
     keys: usize,
     /// How many there are.
@@ -37,13 +42,23 @@ struct Options {
 }
 
 fn options(exec: &Exec<'_>, args: &Args<'_>, of_group: bool) -> Result<Options, ReplyError> {
-    let mut options = Options { count: usize::MAX, block: None, group: None, no_ack: false, keys: 0, len: 0 };
+    let mut options = Options {
+        count: usize::MAX,
+        block: None,
+        group: None,
+        no_ack: false,
+        block_at: 0,
+        claim_ms: None,
+        keys: 0,
+        len: 0,
+    };
     let mut at = 1;
     while at < args.len() {
         let more = args.len() - 1 - at;
         if args.is(at, "BLOCK") && more > 0 {
             at += 1;
             options.block = Some(until_whole_ms(exec, args, at)?);
+            options.block_at = at;
         } else if args.is(at, "COUNT") && more > 0 {
             at += 1;
             // As in Redis, none and less than none are all.
@@ -64,6 +79,16 @@ fn options(exec: &Exec<'_>, args: &Args<'_>, of_group: bool) -> Result<Options, 
             }
             options.group = Some(at + 1);
             at += 2;
+        } else if args.is(at, "CLAIM") && more > 0 {
+            if !of_group {
+                return Err("ERR The CLAIM option is only supported by XREADGROUP. You called XREAD instead.".into());
+            }
+            at += 1;
+            let idle_ms = parse_int(args.at(at)).ok_or(error("ERR min-idle-time is not an integer"))?;
+            if idle_ms < 0 {
+                return Err("ERR min-idle-time must be a positive integer".into());
+            }
+            options.claim_ms = Some(idle_ms);
         } else if args.is(at, "NOACK") {
             if !of_group {
                 return Err("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.".into());
@@ -96,6 +121,8 @@ enum Part {
     New(usize),
     /// What a consumer has pending, whether the entries are still there or not.
     History(Vec<StreamId>),
+    /// What it claimed, each with how long it was idle and how often it had been delivered, then entries from a rank on.
+    Claimed(Vec<(StreamId, i64, u64)>, usize),
 }
 
 /// One stream of a reply.
@@ -150,6 +177,15 @@ impl Elements for Stretches {
                     let entries = one.entries.iter_from(rank + from).take(behind - from);
                     entries.for_each(|entry| range::put(&mut writer, &entry));
                 }
+                Part::Claimed(claimed, rank) => {
+                    for (id, idle_ms, deliveries) in claimed.iter().take(behind).skip(from) {
+                        let entry = one.entries.find(*id).expect("only entries that exist are claimed");
+                        put_claimed(&mut writer, &entry, *idle_ms, *deliveries);
+                    }
+                    let (from, behind) = (from.saturating_sub(claimed.len()), behind.saturating_sub(claimed.len()));
+                    let entries = one.entries.iter_from(rank + from).take(behind - from);
+                    entries.for_each(|entry| put_claimed(&mut writer, &entry, 0, 0));
+                }
                 Part::History(ids) => {
                     for id in &ids[from..behind] {
                         match one.entries.find(*id) {
@@ -165,6 +201,14 @@ impl Elements for Stretches {
             }
         }
     }
+}
+
+/// An entry with what XREADGROUP tells of it when it claims.
+fn put_claimed(writer: &mut Writer<'_>, entry: &StreamEntry<'_>, idle_ms: i64, deliveries: u64) {
+    writer.array(4);
+    range::put_parts(writer, entry);
+    writer.integer(idle_ms);
+    writer.integer(deliveries.cast_signed());
 }
 
 pub(super) fn xread(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -200,21 +244,22 @@ pub(super) fn xread(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         exec.reply.put().null_array();
         return Ok(());
     };
-    wait(exec, &mut keys, args, until_ms, |at| {
+    wait(exec, &mut keys, args, (until_ms, None), false, |at| {
         let i = at.checked_sub(first + len)?;
         (args.at(at) == b"$").then(|| id::IdText::new(last_ids[i]).bytes().to_vec())
     })
 }
 
-/// Waits for the keys, with some of the arguments replaced.
+/// Waits for the keys until the first of these moments, to look again at the second, with some of the arguments replaced.
 fn wait(
     exec: &mut Exec<'_>,
     keys: &mut LockedMany<'_>,
     args: &Args<'_>,
-    until_ms: Option<i64>,
+    (until_ms, again_ms): (Option<i64>, Option<i64>),
+    keys_stay: bool,
     replaced: impl Fn(usize) -> Option<Vec<u8>>,
 ) -> Outcome {
-    let wait = Wait { kind: Type::Stream, until_ms, null_in_transaction: Null::Array };
+    let wait = Wait { kind: Type::Stream, until_ms, again_ms, nothing: Nothing::Array, keys_stay };
     if (0..args.len()).all(|at| replaced(at).is_none()) {
         return exec.block(keys, keys.len(), args, wait);
     }
@@ -253,7 +298,11 @@ fn from(text: &[u8]) -> Result<From, ReplyError> {
 /// What a consumer got of a stream.
 struct Got {
     created: bool,
+    /// When it got it; a thread may have had it since.
+    at_ms: i64,
     part: Option<(Entries, Part, usize)>,
+    /// When something will have been idle for long enough to be claimed.
+    idle_at_ms: Option<i64>,
     /// The group's last id changed.
     advanced: bool,
     last_id: StreamId,
@@ -264,18 +313,36 @@ fn get(stream: &mut Stream, who: &Spoken<'_>, from: From, options: &Options, now
     let group = stream.group(who.group)?;
     let (last_id, top) = (group.last_id, stream.entries().last_id());
     let created = stream.edit_group(who.group, |group| group.see(who.consumer, false, now_ms))?;
-    let mut got = Got { created, part: None, advanced: false, last_id, entries_read: None };
+    let mut got =
+        Got { created, at_ms: now_ms, part: None, idle_at_ms: None, advanced: false, last_id, entries_read: None };
+    let mut claimed = None;
+    if let (From::Group, Some(claim_ms)) = (from, options.claim_ms) {
+        let entries = stream.entries().clone();
+        let claim = |group: &mut Group| claim(group, &entries, who.consumer, claim_ms, options.count, now_ms);
+        let (found, idle_at_ms) = stream.edit_group(who.group, claim)?;
+        got.idle_at_ms = idle_at_ms;
+        claimed = Some(found);
+    }
+    let count = options.count - claimed.as_ref().map_or(0, Vec::len);
     match from {
-        From::Group if top.is_some_and(|top| top > last_id) => {
+        From::Group if top.is_some_and(|top| top > last_id) && count > 0 => {
             let rank = stream.entries().rank_behind(last_id);
-            let len = options.count.min(stream.len() - rank);
+            let len = count.min(stream.len() - rank);
             got.advanced = stream.deliver(who.group, who.consumer, rank..rank + len, !options.no_ack, now_ms);
             if !options.no_ack {
                 stream.edit_group(who.group, |group| group.see(who.consumer, true, now_ms));
             }
-            got.part = Some((stream.entries().clone(), Part::New(rank), len));
+            let before = claimed.as_ref().map_or(0, Vec::len);
+            let part = claimed.map_or(Part::New(rank), |claimed| Part::Claimed(claimed, rank));
+            got.part = Some((stream.entries().clone(), part, before + len));
         }
-        From::Group => {}
+        From::Group => {
+            let claimed = claimed.filter(|claimed| !claimed.is_empty());
+            got.part = claimed.map(|claimed| {
+                let (entries, len) = (stream.entries().clone(), claimed.len());
+                (entries, Part::Claimed(claimed, 0), len)
+            });
+        }
         From::History(after) => {
             let entries = stream.entries().clone();
             let ids = stream.edit_group(who.group, |group| {
@@ -294,6 +361,101 @@ fn get(stream: &mut Stream, who: &Spoken<'_>, from: From, options: &Options, now
     let group = stream.group(who.group)?;
     (got.last_id, got.entries_read) = (group.last_id, group.entries_read);
     Some(got)
+}
+
+/// What XREADGROUP claims for a consumer: what has been pending for long enough, the longest first, up to `count`; and when the next
+/// entry will have been.
+fn claim(
+    group: &mut Group,
+    entries: &Entries,
+    consumer: &[u8],
+    claim_ms: i64,
+    count: usize,
+    now_ms: i64,
+) -> (Vec<(StreamId, i64, u64)>, Option<i64>) {
+    // Usually nothing has been pending for long enough, and that is known without a look at each.
+    if now_ms.saturating_sub(group.pending_since_ms()) < claim_ms {
+        return (Vec::new(), (group.pending_len() > 0).then(|| group.pending_since_ms().saturating_add(claim_ms)));
+    }
+    let (mut idle, mut next, mut since_ms) = (Vec::new(), None::<i64>, now_ms);
+    for one in group.pending_from(StreamId::MIN).filter(|one| entries.contains(one.id)) {
+        if now_ms.saturating_sub(one.delivered_ms) >= claim_ms {
+            idle.push(one);
+        } else {
+            since_ms = since_ms.min(one.delivered_ms);
+            let at_ms = one.delivered_ms.saturating_add(claim_ms);
+            next = Some(next.map_or(at_ms, |next| next.min(at_ms)));
+        }
+    }
+    idle.sort_by_key(|one| one.delivered_ms);
+    since_ms = idle.get(count).map_or(since_ms, |left| since_ms.min(left.delivered_ms));
+    idle.truncate(count);
+    group.note_pending_since(since_ms);
+    for one in &idle {
+        group.put(one.id, consumer, now_ms, one.deliveries.saturating_add(1));
+    }
+    if !idle.is_empty() {
+        group.see(consumer, true, now_ms);
+    }
+    let told = |one: &Pending| (one.id, now_ms.saturating_sub(one.delivered_ms).max(0), one.deliveries);
+    (idle.iter().map(told).collect(), next)
+}
+
+/// Logs what was delivered to a consumer.
+fn log(exec: &mut Exec<'_>, mut key: Key<'_, '_>, who: &Spoken<'_>, part: &Delivered<'_>, last_id: StreamId) {
+    let (entries, delivered, len, no_ack, at_ms) = (part.entries, part.part, part.len, part.no_ack, part.at_ms);
+    let (claimed, rank) = match delivered {
+        Part::History(_) => return,
+        Part::New(rank) => (&[][..], *rank),
+        Part::Claimed(claimed, rank) => (claimed.as_slice(), *rank),
+    };
+    for run in claimed.chunk_by(|a, b| a.2 == b.2) {
+        let ids = run.iter().map(|(id, ..)| *id);
+        group::log_claims(exec, key.again(), who, ids, run.len(), (at_ms, run[0].2.saturating_add(1)), last_id);
+    }
+    let new = len - claimed.len();
+    if new > 0 && !no_ack {
+        let ids = entries.iter_from(rank).take(new).map(|entry| entry.id);
+        group::log_claims(exec, key, who, ids, new, (at_ms, 1), last_id);
+    }
+}
+
+/// What a consumer was delivered of a stream.
+struct Delivered<'d> {
+    entries: &'d Entries,
+    part: &'d Part,
+    len: usize,
+    no_ack: bool,
+    at_ms: i64,
+}
+
+/// About how many entries a consumer gets.
+fn work(stream: &Stream, group: &[u8], consumer: &[u8], from: From, options: &Options) -> usize {
+    let Some(group) = stream.group(group) else { return 0 };
+    let there = match from {
+        From::Group => stream.len() - stream.entries().rank_behind(group.last_id),
+        From::History(_) => group.consumer(consumer).map_or(0, |consumer| consumer.pending_len()),
+    };
+    there.min(options.count)
+}
+
+/// Records what a consumer got of the stream at a key, and adds it to the reply.
+fn take(exec: &mut Exec<'_>, mut key: Key<'_, '_>, who: &Spoken<'_>, got: Got, no_ack: bool, found: &mut Stretches) {
+    if got.created {
+        group::tell_of_consumer(exec, key.again(), who);
+    }
+    let Some((entries, part, len)) = got.part else { return };
+    log(
+        exec,
+        key.again(),
+        who,
+        &Delivered { entries: &entries, part: &part, len, no_ack, at_ms: got.at_ms },
+        got.last_id,
+    );
+    if got.advanced {
+        group::log_last_id(exec, key, who, got.last_id, got.entries_read);
+    }
+    found.push(who.key, entries, part, len);
 }
 
 pub(super) fn xreadgroup(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -315,31 +477,48 @@ pub(super) fn xreadgroup(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         sources.push(from(args.at(first + len + i))?);
     }
     let now_ms = exec.now_ms();
+    if let ([source], Some(stream)) = (&sources[..], exec.peek(keys.key(0)).as_ref().map(stream_of).transpose()?)
+        && offload::is_due(exec, work(stream, args.at(group_at), args.at(group_at + 1), *source, &options))
+    {
+        let (original, source, no_ack) = (Box::new(stream.clone()), *source, options.no_ack);
+        drop(keys);
+        let command = offload::Command { key: first, handler: xreadgroup };
+        let alter = move |stream: &mut Box<Stream>, args: &Args<'_>| {
+            let who = Spoken { key: args.at(first), group: args.at(group_at), consumer: args.at(group_at + 1) };
+            get(stream, &who, source, &options, now_ms)
+        };
+        return offload::change(exec, args, command, original, alter, move |exec, args, mut key, got| {
+            let who = Spoken { key: args.at(first), group: args.at(group_at), consumer: args.at(group_at + 1) };
+            let mut found = Stretches { all: Vec::new(), len: 0, resp3: exec.session.resp3 };
+            // So much work has a result.
+            let got = got.ok_or(SYNTAX)?;
+            take(exec, key.key(), &who, got, no_ack, &mut found);
+            drop(key);
+            found.answer(exec)
+        });
+    }
     let mut found = Stretches { all: Vec::new(), len: 0, resp3: exec.session.resp3 };
+    let mut again_ms = None;
     for (i, source) in sources.into_iter().enumerate() {
         let who = Spoken { key: args.at(first + i), group: args.at(group_at), consumer: args.at(group_at + 1) };
         let edited = exec.edit(keys.key(i), |stream: &mut Box<Stream>| get(stream, &who, source, &options, now_ms))?;
         let Some(got) = edited.and_then(|edited| edited.result) else { continue };
-        if got.created {
-            group::tell_of_consumer(exec, keys.key(i), &who);
-        }
-        if let Some((entries, part, len)) = got.part {
-            if let (Part::New(rank), false) = (&part, options.no_ack) {
-                let ids = entries.iter_from(*rank).take(len).map(|entry| entry.id);
-                group::log_claims(exec, keys.key(i), &who, ids, now_ms, 1, got.last_id);
-            }
-            if got.advanced {
-                group::log_last_id(exec, keys.key(i), &who, got.last_id, got.entries_read);
-            }
-            found.push(who.key, entries, part, len);
-        }
+        again_ms = again_ms.into_iter().chain(got.idle_at_ms).min();
+        take(exec, keys.key(i), &who, got, options.no_ack, &mut found);
     }
     if !found.all.is_empty() {
         drop(keys);
         return found.answer(exec);
     }
     match options.block {
-        Some(until_ms) => wait(exec, &mut keys, args, until_ms, |_| None),
+        Some(until_ms) => {
+            // What is pending will have been idle for long enough before the wait is over: it looks again then.
+            let again_ms = again_ms.filter(|again_ms| until_ms.is_none_or(|until_ms| *again_ms < until_ms));
+            let rest_ms = again_ms.zip(until_ms).map(|(again_ms, until_ms)| until_ms - again_ms);
+            wait(exec, &mut keys, args, (until_ms, again_ms), true, |at| {
+                rest_ms.filter(|_| at == options.block_at).map(|rest_ms| rest_ms.to_string().into_bytes())
+            })
+        }
         None => {
             exec.reply.put().null_array();
             Ok(())

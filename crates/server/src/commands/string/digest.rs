@@ -77,26 +77,34 @@ impl Continuation for Work {
     }
 }
 
-/// When DELEX removes a key. The value or digest is argument 3.
+/// What a string is compared with, or its digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Condition {
+pub(super) struct Condition {
     digest: bool,
     equal: bool,
+    /// The argument.
+    with: usize,
 }
 
 impl Condition {
-    fn parse(args: &Args<'_>) -> Option<Condition> {
+    /// The condition that argument `i` names; what is compared follows.
+    pub(super) fn parse(args: &Args<'_>, i: usize) -> Option<Condition> {
         [("ifeq", false, true), ("ifne", false, false), ("ifdeq", true, true), ("ifdne", true, false)]
             .into_iter()
-            .find_map(|(word, digest, equal)| args.is(2, word).then_some(Condition { digest, equal }))
+            .find_map(|(word, digest, equal)| args.is(i, word).then_some(Condition { digest, equal, with: i + 1 }))
     }
 
-    fn holds(self, value: &StringRef<'_>, args: &Args<'_>) -> bool {
+    /// Whether it holds for a string, or for none: that is different from every one.
+    pub(super) fn holds(self, value: Option<&StringRef<'_>>, args: &Args<'_>) -> Result<bool, ReplyError> {
+        let Some(value) = value else { return Ok(!self.equal) };
+        if self.digest && args.length(self.with) != DIGITS {
+            return Err(NOT_A_DIGEST);
+        }
         let same = match self.digest {
-            true => digest_of(value).as_bytes().eq_ignore_ascii_case(args.at(3)),
-            false => equals(value, &raw(args, 3)),
+            true => digest_of(value).as_bytes().eq_ignore_ascii_case(args.at(self.with)),
+            false => equals(value, &raw(args, self.with)),
         };
-        same == self.equal
+        Ok(same == self.equal)
     }
 }
 
@@ -111,11 +119,7 @@ pub(super) fn delex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         (Some(entry), _) => {
             // As in Redis a missing key answers before any of this is looked at.
             let value = string_of(&entry).map_err(|_| NOT_A_STRING)?;
-            let condition = Condition::parse(args).ok_or(NO_CONDITION)?;
-            if condition.digest && args.length(3) != DIGITS {
-                return Err(NOT_A_DIGEST.into());
-            }
-            condition.holds(&value, args)
+            Condition::parse(args, 2).ok_or(NO_CONDITION)?.holds(Some(&value), args)?
         }
     };
     if remove {

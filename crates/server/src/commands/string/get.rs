@@ -4,6 +4,7 @@ use super::{ExpireUnit, answer, deadline, length, string_of};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError};
+use crate::lazyfree::removal;
 use crate::notify;
 use gimmal_store::StringRef;
 
@@ -144,7 +145,7 @@ pub(super) fn getex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         None => {}
         Some(ms) if ms <= exec.now_ms() => {
             let _removed = exec.remove(locked.key());
-            exec.effect(locked.key(), &[b"DEL", args.at(1)]);
+            exec.effect(locked.key(), &[removal(exec.local.config.lazyfree_lazy_expire()), args.at(1)]);
             exec.notify(notify::GENERIC, "del", args.at(1));
         }
         Some(ms) => {

@@ -56,7 +56,7 @@ pub static COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE | DENYOOM,
         keys: &[KeySpec {
-            notes: "Reads the key only with `GET` or `IFEQ`",
+            notes: "Reads the key only with `GET` or a condition on its value",
             ..key1(RW | ACCESS | UPDATE | VARIABLE_FLAGS)
         }],
         keys_fn: Some(set::keys_of_set),
@@ -64,9 +64,19 @@ pub static COMMANDS: &[Command] = &[
         arguments: &[
             KEY,
             VALUE,
-            one_of("condition", &[NX, XX, string("comparison-value").after("IFEQ").since("8.1.0")])
-                .optional()
-                .since("2.6.12"),
+            one_of(
+                "condition",
+                &[
+                    NX,
+                    XX,
+                    string("comparison-value").after("IFEQ").since("8.1.0"),
+                    string("ifne-value").after("IFNE").since("8.4.0"),
+                    string("ifdeq-digest").after("IFDEQ").since("8.4.0"),
+                    string("ifdne-digest").after("IFDNE").since("8.4.0"),
+                ],
+            )
+            .optional()
+            .since("2.6.12"),
             word("get", "GET").optional().since("6.2.0"),
             one_of(
                 "expiration",
@@ -86,6 +96,7 @@ pub static COMMANDS: &[Command] = &[
             ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
             ("7.0.0", "`NX` and `GET` may stand together."),
             ("8.1.0", "`IFEQ`."),
+            ("8.4.0", "`IFNE`, `IFDEQ` and `IFDNE`, as in Redis."),
         ],
         ..STRING
     },

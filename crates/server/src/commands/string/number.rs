@@ -44,7 +44,7 @@ fn add(exec: &mut Exec<'_>, args: &Args<'_>, by: i64) -> Outcome {
         Some(_) => exec.write(locked.key()).expect("it was just read").set_int(sum),
         None => drop(exec.put(locked.key(), NewValue::Int(sum), None)),
     }
-    exec.effect(locked.key(), &[b"INCRBY", args.at(1), itoa::Buffer::new().format(by).as_bytes()]);
+    exec.effect_given(locked.key(), args, 1);
     exec.notify(notify::STRING, "incrby", args.at(1));
     exec.reply.put().integer(sum);
     Ok(())

@@ -1,10 +1,12 @@
 //! Storing strings, whole and in part.
 
+use super::digest::Condition;
 use super::{ExpireUnit, answer, deadline, equals, length, raw, string_of};
 use crate::args::Args;
 use crate::command::keyflag;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::lazyfree::removal;
 use crate::notify;
 use crate::worker::value_arg;
 use gimmal_store::NewValue;
@@ -16,15 +18,15 @@ const TOO_LONG: ReplyError = error("ERR string exceeds maximum allowed size (pro
 struct SetOptions {
     only_if_missing: bool,
     only_if_there: bool,
-    /// Only if the string equals this argument.
-    only_if_equal: Option<usize>,
+    /// Only if the string, or its digest, is or is not what is given.
+    condition: Option<Condition>,
     answer_old: bool,
     keep_ttl: bool,
     expire_at_ms: Option<i64>,
 }
 
 impl SetOptions {
-    /// The options from argument `from` on. GET and IFEQ are for SET alone; MSETEX has the others.
+    /// The options from argument `from` on. GET and what looks at the value are for SET alone; MSETEX has the others.
     #[inline]
     fn parse(args: &Args<'_>, from: usize, now_ms: i64, command: &str) -> Result<SetOptions, ReplyError> {
         let mut options = SetOptions::default();
@@ -32,21 +34,22 @@ impl SetOptions {
         let alone = command == "set";
         let mut i = from;
         while i < args.len() {
-            let compared = options.only_if_equal.is_some();
+            let compared = options.condition.is_some();
             let more = i + 1 < args.len();
+            let compares = alone && more && !compared && !options.only_if_missing && !options.only_if_there;
             if args.is(i, "nx") && !options.only_if_there && !compared {
                 options.only_if_missing = true;
             } else if args.is(i, "xx") && !options.only_if_missing && !compared {
                 options.only_if_there = true;
-            } else if alone && more && args.is(i, "ifeq") && !options.only_if_missing && !options.only_if_there {
-                options.only_if_equal = Some(i + 1);
-                i += 1;
             } else if alone && args.is(i, "get") {
                 options.answer_old = true;
             } else if args.is(i, "keepttl") && ttl.is_none() {
                 options.keep_ttl = true;
             } else if let (Some(unit), true) = (ExpireUnit::again(args, i, ttl), !options.keep_ttl) {
                 ttl = Some((unit, i + 1));
+                i += 1;
+            } else if let (Some(condition), true) = (Condition::parse(args, i), compares) {
+                options.condition = Some(condition);
                 i += 1;
             } else {
                 return Err(SYNTAX);
@@ -63,13 +66,13 @@ impl SetOptions {
     /// Whether the old value matters.
     #[inline]
     fn look_first(&self) -> bool {
-        self.only_if_missing || self.only_if_there || self.only_if_equal.is_some() || self.answer_old || self.keep_ttl
+        self.only_if_missing || self.only_if_there || self.condition.is_some() || self.answer_old || self.keep_ttl
     }
 }
 
 /// The key of SET and what this SET does to it: it reads only if it answers or compares.
 pub(super) fn keys_of_set(args: &Args<'_>) -> Option<Vec<(usize, u32)>> {
-    let reads = (3..args.len()).any(|i| args.is(i, "get") || args.is(i, "ifeq"));
+    let reads = (3..args.len()).any(|i| args.is(i, "get") || Condition::parse(args, i).is_some());
     let flags = if reads { keyflag::RW | keyflag::ACCESS | keyflag::UPDATE } else { keyflag::OW | keyflag::UPDATE };
     (args.len() > 1).then(|| vec![(1, flags)])
 }
@@ -86,10 +89,10 @@ pub(super) fn set(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         }
         let mut wanted = !(options.only_if_missing && there || options.only_if_there && !there);
         // The old value's type matters only to who looks at the value.
-        if options.answer_old || options.only_if_equal.is_some() {
+        if options.answer_old || options.condition.is_some() {
             let old = old.as_ref().map(string_of).transpose()?;
-            if let Some(i) = options.only_if_equal {
-                wanted &= old.as_ref().is_some_and(|old| equals(old, &raw(args, i)));
+            if let Some(condition) = options.condition {
+                wanted &= condition.holds(old.as_ref(), args)?;
             }
             if options.answer_old {
                 answer(exec, old);
@@ -166,7 +169,7 @@ fn store(exec: &mut Exec<'_>, mut key: Key<'_, '_>, value: NewValue<'_>, expire_
         None => exec.effect_value(key.again(), &[b"SET", name], &value, &[]),
         Some(at) if at <= exec.now_ms() => {
             if exec.remove(key.again()).is_some() {
-                exec.effect(key, &[b"DEL", name]);
+                exec.effect(key, &[removal(exec.local.config.lazyfree_lazy_expire()), name]);
                 exec.notify(notify::GENERIC, "del", name);
             }
             return;
@@ -292,7 +295,7 @@ fn remove_all(exec: &mut Exec<'_>, keys: &mut LockedMany<'_>) {
             let _removed = exec.remove(keys.key(i));
             let key = keys.key(i);
             let name = key.name();
-            exec.effect(key, &[b"DEL", name]);
+            exec.effect(key, &[removal(exec.local.config.lazyfree_lazy_expire()), name]);
             exec.notify(notify::GENERIC, "del", name);
         }
     }
@@ -380,12 +383,15 @@ mod tests {
         let options = parsed("set k v ex 2 NX Get").expect("options");
         assert_eq!((options.expire_at_ms, options.only_if_missing, options.answer_old), (Some(3000), true, true));
         let options = parsed("set k v keepttl ifeq xx").expect("options");
-        assert_eq!((options.keep_ttl, options.only_if_equal), (true, Some(5)));
+        assert!(options.keep_ttl && options.condition.is_some());
         assert_eq!(parsed("set k v pxat 5 xx").expect("options").expire_at_ms, Some(5));
         assert_eq!(parsed("set k v pxat x pxat 5").expect("the last one counts").expire_at_ms, Some(5));
         for wrong in [
             "set k v nx xx",
             "set k v ifeq a nx",
+            "set k v ifeq a ifne b",
+            "set k v nx ifdne 0123456789abcdef",
+            "set k v ifdeq",
             "set k v xx ifeq a",
             "set k v ifeq",
             "set k v ex",

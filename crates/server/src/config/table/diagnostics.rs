@@ -14,7 +14,7 @@ pub const DIRECTIVES: &[Directive] = &[
     number("latency-monitor-threshold", 0, bound::LONG, "Milliseconds from which LATENCY remembers an event; 0 for none."),
     flag("latency-tracking", true, "Keep a histogram of times per command."),
     list("latency-tracking-info-percentiles", "50 99 99.9", Form::Percentiles, "Percentiles of it that INFO shows."),
-    flag("command-cpu-tracking", false, "Measure the processor time of every command, and show the most that one took.").gimmal(),
+    flag("command-cpu-tracking", false, "Measure the processor time of every command and of every step of the workers, and show the most that one took.").gimmal(),
     list("notify-keyspace-events", "", Form::Events, "Events published on changes of keys: K and E choose the channels, g $ l s h z x e t d n m or A the classes."),
     number("busy-reply-threshold", 5000, bound::LONG, "Milliseconds after which a script is called slow and others get -BUSY.").alias(&["lua-time-limit"]).not_yet(),
 ];

@@ -9,7 +9,7 @@ use super::super::directive::{Directive, Form, bound, bytes, choice, flag, list,
 pub const DIRECTIVES: &[Directive] = &[
     list("save", "3600 1 300 100 60 10000", Form::SavePoints, "Save a snapshot after so many seconds with so many writes; several pairs, or \"\" for never.").not_yet(),
     flag("stop-writes-on-bgsave-error", true, "Refuse writes after a snapshot failed.").not_yet(),
-    flag("rdbcompression", true, "Compress strings in snapshots.").not_yet(),
+    flag("rdbcompression", true, "Compress strings in payloads of DUMP."),
     flag("rdbchecksum", true, "End snapshots with a checksum, and check it.").at_start().not_yet(),
     choice("sanitize-dump-payload", 0, &[("no", 0), ("yes", 1), ("clients", 2)], "Check every value of a snapshot and of RESTORE in depth.").ignored("values are always checked"),
     text("dbfilename", "dump.rdb", "Name of the snapshot in the working directory.").protected().check(check::dbfilename).not_yet(),

@@ -72,6 +72,11 @@ impl<'a> StreamEntry<'a> {
 }
 
 impl Entries {
+    /// Whether these are the very entries that `other` are.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.tree.is_same(&other.tree)
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.tree.len()
@@ -142,7 +147,7 @@ impl Entries {
     }
 
     fn place(&self, id: StreamId) -> Position {
-        self.tree.seek(|first| *first < id, |tag, _| tag < id)
+        self.tree.seek(|first, ()| first < id, |tag, _| tag < id)
     }
 
     fn read<'a>(&'a self, id: StreamId, item: &'a [u8]) -> StreamEntry<'a> {

@@ -19,6 +19,8 @@ pub struct Group {
     /// How many entries it has read, where that is known.
     pub entries_read: Option<u64>,
     pending: Tree<ById>,
+    /// No pending entry was delivered before this, in ms.
+    since_ms: i64,
     by_name: BTreeMap<Box<[u8]>, u32>,
     consumers: BTreeMap<u32, Consumer>,
     /// Bytes of all consumers.
@@ -100,6 +102,7 @@ impl Group {
             last_id,
             entries_read,
             pending: Tree::default(),
+            since_ms: i64::MAX,
             by_name: BTreeMap::new(),
             consumers: BTreeMap::new(),
             consumers_bytes: 0,
@@ -120,6 +123,16 @@ impl Group {
     /// Number of pending entries.
     pub fn pending_len(&self) -> usize {
         self.pending.len()
+    }
+
+    /// No pending entry that exists was delivered before this, in ms. The earliest may have been later.
+    pub fn pending_since_ms(&self) -> i64 {
+        self.since_ms
+    }
+
+    /// The pending entries were looked at: none that exists was delivered before this.
+    pub fn note_pending_since(&mut self, since_ms: i64) {
+        self.since_ms = since_ms;
     }
 
     /// The pending entry of this id.
@@ -221,6 +234,7 @@ impl Group {
     pub fn put(&mut self, id: StreamId, consumer: &[u8], delivered_ms: i64, deliveries: u64) {
         let Some(&number) = self.by_name.get(consumer) else { return };
         let pending = Pending { id, consumer: number, delivered_ms, deliveries };
+        self.since_ms = self.since_ms.min(delivered_ms);
         let at = place(&self.pending, id);
         let before =
             self.pending.cursor(&at).item().filter(|(tag, _)| *tag == id).map(|(_, item)| Pending::read(id, item));
@@ -253,5 +267,5 @@ impl Group {
 }
 
 fn place(tree: &Tree<ById>, id: StreamId) -> Position {
-    tree.seek(|first| *first < id, |tag, _| tag < id)
+    tree.seek(|first, ()| first < id, |tag, _| tag < id)
 }

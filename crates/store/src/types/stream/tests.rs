@@ -171,3 +171,69 @@ fn a_group_counts_what_it_has_read_as_far_as_that_is_known() {
     stream.forget_pending(id(1));
     assert!(!stream.is_referenced(id(1)));
 }
+
+/// What trimming and deleting do to a stream and its groups, against lists.
+#[test]
+fn references_are_kept_deleted_or_respected() {
+    let mut seed = 7_u64;
+    let mut below = move |end: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % end
+    };
+    for round in 0..200 {
+        let mut stream = Stream::default();
+        let len = 1 + below(300);
+        (1..=len).for_each(|ms| stream.append(id(ms), pair(b"f", b"v")));
+        let mut pending: Vec<Vec<u64>> = Vec::new();
+        let mut read: Vec<u64> = Vec::new();
+        for group in 0..below(3) {
+            let name = [b'a' + u8::try_from(group).expect("few")];
+            let up_to = below(len + 1);
+            stream.create_group(&name, Group::new(StreamId::MIN, None));
+            stream.edit_group(&name, |group| group.create_consumer(b"c", 0));
+            stream.deliver(&name, b"c", 0..usize::try_from(up_to).expect("small"), true, 0);
+            let mut left: Vec<u64> = (1..=up_to).collect();
+            left.retain(|ms| {
+                below(3) > 0 || !stream.edit_group(&name, |group| group.acknowledge(id(*ms))).expect("a group")
+            });
+            pending.push(left);
+            read.push(up_to);
+        }
+        // Some entries are gone already, and pending all the same.
+        let mut entries: Vec<u64> = (1..=len).collect();
+        entries.retain(|ms| below(9) > 0 || !stream.delete(id(*ms)));
+        let referenced = |ms: u64| read.iter().any(|up_to| *up_to < ms) || pending.iter().any(|ids| ids.contains(&ms));
+        let keep = if below(2) == 0 { Keep::Newest(below(len + 1)) } else { Keep::From(id(below(len + 2))) };
+        let surplus = match keep {
+            Keep::Newest(most) => entries.len().saturating_sub(usize::try_from(most).expect("small")),
+            Keep::From(from) => entries.iter().filter(|ms| id(**ms) < from).count(),
+        };
+        let references = [References::Keep, References::Delete, References::Acked][round % 3];
+        let candidates: Vec<u64> = match (references, keep) {
+            (References::Acked, Keep::Newest(_)) => entries.clone(),
+            _ => entries[..surplus].to_vec(),
+        };
+        let goes = |ms: &u64| references != References::Acked || !referenced(*ms);
+        let gone: Vec<u64> = candidates.into_iter().filter(goes).take(surplus).collect();
+        assert_eq!(stream.trim_referenced(keep, Exactness::Exact, references), gone.len(), "round {round}: {keep:?}");
+        entries.retain(|ms| !gone.contains(ms));
+        if references == References::Delete {
+            pending.iter_mut().for_each(|ids| ids.retain(|ms| !gone.contains(ms)));
+        }
+        assert!(stream.entries().iter_from(0).map(|entry| entry.id.ms).eq(entries.iter().copied()), "round {round}");
+        for (ids, (_, group)) in pending.iter().zip(stream.groups()) {
+            assert!(group.pending_from(StreamId::MIN).map(|one| one.id.ms).eq(ids.iter().copied()), "round {round}");
+        }
+        for ms in 1..=len {
+            let there = stream.entries().contains(id(ms));
+            let stays = there && stream.is_referenced(id(ms));
+            let expected = there.then_some(references != References::Acked || !stays);
+            assert_eq!(stream.delete_referenced(id(ms), references), expected, "round {round}");
+        }
+        assert!(stream.is_empty() || references == References::Acked);
+        if references == References::Delete {
+            let gone = |ms: u64| !entries.contains(&ms);
+            assert!(stream.groups().all(|(_, group)| group.pending_from(StreamId::MIN).all(|one| gone(one.id.ms))));
+        }
+    }
+}

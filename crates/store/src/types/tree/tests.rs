@@ -6,11 +6,9 @@ struct Plain;
 
 impl Order for Plain {
     type Tag = u32;
-    type First = u32;
+    type Rest = ();
 
-    fn first(tag: u32, _: &[u8]) -> u32 {
-        tag
-    }
+    fn rest(_: &[u8]) {}
 }
 
 struct Random(u64);
@@ -47,10 +45,13 @@ fn check(tree: &Tree<Plain>) {
                 assert!(inner.below.len() >= if is_root { 2 } else { 1 } && inner.below.len() <= CHILDREN_MAX);
                 let mut total = 0;
                 let mut depths = Vec::new();
-                assert_eq!((inner.firsts.len(), inner.lens.len()), (inner.below.len(), inner.below.len()));
+                assert_eq!(
+                    (inner.tags.len(), inner.lens.len(), inner.rests.len()),
+                    (inner.below.len(), inner.below.len(), inner.below.len())
+                );
                 for (index, child) in inner.below.iter().enumerate() {
                     let mut below = 0;
-                    let low = if index == 0 { low } else { Some(inner.firsts[index]) };
+                    let low = if index == 0 { low } else { Some(inner.tags[index]) };
                     let (len, depth) = walk(&child.node, false, low, &mut below);
                     assert_eq!((len, below), (inner.lens[index], child.bytes), "a wrong count");
                     *bytes += below;
@@ -68,7 +69,7 @@ fn check(tree: &Tree<Plain>) {
 }
 
 fn seek(tree: &Tree<Plain>, tag: u32) -> Position {
-    tree.seek(|first| *first < tag, |at, _| at < tag)
+    tree.seek(|first, ()| first < tag, |at, _| at < tag)
 }
 
 /// Sorted insertions, removals and replacements at random, with copies taken on the way that must not change.

@@ -1,0 +1,265 @@
+//! The longest step of each operation on large values, as the server records it.
+//!
+//! A server that lets all its clients wait while it works on one value is as slow as its slowest command. This measurement builds
+//! values of millions of elements, carries out the operations of `steps.txt` one after another with CONFIG RESETSTAT between, and
+//! prints the most processor time that a worker spent without turning to anything else, which INFO shows as `max_step_cpu_usec`;
+//! `max_command_cpu_usec` is the part of it within one command. What a command leaves to a background thread is awaited.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lexopt::prelude::*;
+
+use crate::load;
+use crate::process::{ServerProcess, ServerSpec};
+use crate::reply::{self, Reply};
+
+/// What to measure; see the usage text for the options.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    server: ServerSpec,
+    all: u64,
+    many: u64,
+    only: Vec<String>,
+}
+
+impl Settings {
+    /// Reads the options behind `--steps`.
+    pub fn parse(args: &mut lexopt::Parser) -> Result<Self> {
+        let (mut server, mut all, mut many, mut only) = (None, 10_000_000, 1_000_000, Vec::new());
+        while let Some(arg) = args.next()? {
+            match arg {
+                Long("server") => server = Some(args.value()?.string()?.parse()?),
+                Long("all") => all = args.value()?.parse()?,
+                Long("many") => many = args.value()?.parse()?,
+                Long("only") => only = args.value()?.string()?.split(',').map(str::to_owned).collect(),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        ensure!(many > 0 && all >= 4 * many, "--all is at least four times --many");
+        Ok(Self { server: server.context("--steps needs a --server")?, all, many, only })
+    }
+}
+
+const SCRIPT: &str = include_str!("steps.txt");
+/// Elements of a command that fills.
+const FILLED_AT_ONCE: u64 = 100;
+/// Commands whose replies are awaited together.
+const PIPELINE: u64 = 100;
+/// Deadlines and timers have passed by then.
+const SETTLED: Duration = Duration::from_millis(350);
+/// Knuth's multiplier: scores and places come in no order.
+const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The longest operation.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Carries out the script and prints a line of a table for each operation that is measured.
+pub fn run(settings: &Settings) -> Result<()> {
+    let server = ServerProcess::start(&settings.server, None, &std::env::temp_dir())?;
+    let mut client = Client { stream: load::connect(settings.server.port)? };
+    client.stream.set_read_timeout(Some(PATIENCE))?;
+    client.ask("CONFIG SET command-cpu-tracking yes")?;
+    println!("| operation | longest step, µs | within the command, µs | all of it, s |\n|---|---|---|---|");
+    // A section of the script is about one type.
+    for section in SCRIPT.split("\n\n").filter(|section| settings.takes(section)) {
+        for line in section.lines().filter(|line| !line.starts_with('#')) {
+            client.carry_out(&settings.numbers(line)).with_context(|| line.to_owned())?;
+        }
+        client.ask("FLUSHALL")?;
+        client.settle()?;
+    }
+    println!("\nResident memory at the end: {} MB", server.rss_bytes()? / 1_000_000);
+    Ok(())
+}
+
+impl Settings {
+    fn takes(&self, section: &str) -> bool {
+        let kind = section.lines().find_map(|line| line.strip_prefix("fill ")?.split(' ').next());
+        kind.is_some_and(|kind| self.only.is_empty() || self.only.iter().any(|wanted| wanted == kind))
+    }
+
+    fn numbers(&self, line: &str) -> String {
+        let word = |word: &str| match word {
+            "ALL" => self.all.to_string(),
+            "HALF" => (self.all / 2).to_string(),
+            "MANY" => self.many.to_string(),
+            "-MANY" => format!("-{}", self.many),
+            other => other.to_owned(),
+        };
+        line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+}
+
+impl Client {
+    fn carry_out(&mut self, line: &str) -> Result<()> {
+        if let Some(command) = line.strip_prefix("> ") {
+            return self.measure(command, &encode(command.split(' ')), command);
+        }
+        if let Some(command) = line.strip_prefix("- ") {
+            return self.ask(command).map(drop);
+        }
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["fill", kind, key, count] => self.fill(kind, key, count.parse()?),
+            ["many", count, name, key] => {
+                let label = format!("{name} of {count} elements");
+                self.measure(name, &many(name, key, 0..count.parse()?), &label)
+            }
+            _ => bail!("no line of a script"),
+        }
+    }
+
+    fn measure(&mut self, command: &str, request: &[u8], label: &str) -> Result<()> {
+        self.settle()?;
+        self.ask("CONFIG RESETSTAT")?;
+        let started = Instant::now();
+        let mut writer = self.stream.try_clone()?;
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(move || writer.write_all(request));
+            let skipped = load::await_replies(&mut self.stream, 1).with_context(|| command.to_owned());
+            sender.join().expect("the sender does not panic").context("write")?;
+            skipped
+        })?;
+        let took = started.elapsed();
+        // What freeing is left comes after the reply, and so does what has expired.
+        self.settle()?;
+        let stats = self.ask("INFO stats")?;
+        let (step, within) = (field(&stats, "max_step_cpu_usec")?, field(&stats, "max_command_cpu_usec")?);
+        let mark = if step > 1000 { "**" } else { "" };
+        println!("| {label} | {mark}{step}{mark} | {within} | {:.3} |", took.as_secs_f64());
+        Ok(())
+    }
+
+    /// Waits until timers have run and nothing is left to be freed.
+    fn settle(&mut self) -> Result<()> {
+        let started = Instant::now();
+        std::thread::sleep(SETTLED);
+        while field(&self.ask("INFO memory")?, "lazyfree_pending_objects")? > 0 {
+            ensure!(started.elapsed() < PATIENCE, "it is still being freed");
+            std::thread::sleep(SETTLED);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, command: &str) -> Result<String> {
+        self.stream.write_all(&encode(command.split(' ')))?;
+        let mut input = Vec::new();
+        loop {
+            match reply::parse(&input)? {
+                Some((Reply::Error(text), _)) => bail!("{command}: {}", String::from_utf8_lossy(&text)),
+                Some((Reply::Bulk(text) | Reply::Verbatim(_, text), _)) => return Ok(String::from_utf8(text)?),
+                Some((other, _)) => return Ok(format!("{other:?}")),
+                None => {}
+            }
+            let mut part = [0; 16 * 1024];
+            let length = self.stream.read(&mut part)?;
+            ensure!(length > 0, "the server closed the connection");
+            input.extend_from_slice(&part[..length]);
+        }
+    }
+
+    fn fill(&mut self, kind: &str, key: &str, count: u64) -> Result<()> {
+        let (name, step) = match kind {
+            "list" => ("RPUSH", FILLED_AT_ONCE),
+            "set" => ("SADD", FILLED_AT_ONCE),
+            "hash" => ("HSET", FILLED_AT_ONCE),
+            "zset" => ("ZADD", FILLED_AT_ONCE),
+            "geo" => ("GEOADD", FILLED_AT_ONCE),
+            "stream" => ("XADD", 1),
+            _ => bail!("no type {kind}"),
+        };
+        self.ask(&format!("DEL {key}"))?;
+        let mut from = 0;
+        while from < count {
+            let (mut output, mut sent) = (Vec::new(), 0);
+            while sent < PIPELINE && from < count {
+                let to = count.min(from + step);
+                output.extend(many(name, key, from..to));
+                (from, sent) = (to, sent + 1);
+            }
+            self.stream.write_all(&output)?;
+            load::await_replies(&mut self.stream, sent)?;
+        }
+        Ok(())
+    }
+}
+
+fn field(info: &str, name: &str) -> Result<u64> {
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.with_context(|| format!("INFO has no {name}"))?.trim().parse().context("a number")
+}
+
+fn encode<'a>(words: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let words: Vec<&str> = words.collect();
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    words.iter().for_each(|word| push(&mut request, word));
+    request
+}
+
+fn push(request: &mut Vec<u8>, word: &str) {
+    request.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+}
+
+/// A command with the elements of these numbers.
+fn many(name: &str, key: &str, elements: std::ops::Range<u64>) -> Vec<u8> {
+    let words = match name {
+        "HSET" | "ZADD" => 2,
+        "GEOADD" | "XADD" => 3,
+        _ => 1,
+    };
+    let mut request = Vec::new();
+    let count = elements.end - elements.start;
+    request.extend_from_slice(format!("*{}\r\n", 2 + words * count).as_bytes());
+    push(&mut request, name);
+    push(&mut request, key);
+    for number in elements {
+        let scattered = (number.wrapping_mul(SCATTER) >> 32) % 10_000_000;
+        match name {
+            "ZADD" => push(&mut request, &scattered.to_string()),
+            "GEOADD" => {
+                push(&mut request, &format!("{}", (scattered % 3_600) as f64 / 10.0 - 180.0));
+                push(&mut request, &format!("{}", (scattered / 3_600 % 1_700) as f64 / 10.0 - 85.0));
+            }
+            "XADD" => {
+                push(&mut request, &format!("{}-1", number + 1));
+                push(&mut request, "field");
+            }
+            _ => {}
+        }
+        push(&mut request, &format!("element:{number:010}"));
+        if name == "HSET" {
+            push(&mut request, &number.to_string());
+        }
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_run_stand_in_for_words() {
+        let server = "s|1|x".parse().expect("a server");
+        let settings = Settings { server, all: 8, many: 2, only: vec!["set".into()] };
+        assert_eq!(settings.numbers("> LPOP a ALL"), "> LPOP a 8");
+        assert_eq!(settings.numbers("> ZRANDMEMBER a -MANY"), "> ZRANDMEMBER a -2");
+        assert_eq!(settings.numbers("> FLUSHALL SYNC"), "> FLUSHALL SYNC");
+        assert_eq!(settings.numbers("> XTRIM a MAXLEN ~ HALF"), "> XTRIM a MAXLEN ~ 4");
+        let sections: Vec<&str> = SCRIPT.split("\n\n").filter(|section| settings.takes(section)).collect();
+        assert!(sections.len() == 1 && sections[0].starts_with("fill set a"));
+    }
+
+    #[test]
+    fn elements_are_commands() {
+        assert_eq!(many("SADD", "a", 0..1), b"*3\r\n$4\r\nSADD\r\n$1\r\na\r\n$18\r\nelement:0000000000\r\n");
+        assert!(many("XADD", "a", 4..5).starts_with(b"*5\r\n$4\r\nXADD\r\n$1\r\na\r\n$3\r\n5-1\r\n$5\r\nfield\r\n"));
+        assert!(many("HSET", "a", 0..3).starts_with(b"*8\r\n"));
+    }
+}
