@@ -48,6 +48,7 @@ pub mod offload;
 #[allow(unsafe_code)]
 pub mod os;
 pub mod payload;
+pub mod persist;
 pub mod pubsub;
 pub mod rates;
 pub mod reply;

@@ -6,6 +6,7 @@ use crate::events::LatencyMonitor;
 use crate::evict::Exceeding;
 use crate::lazyfree::Lazyfree;
 use crate::mail::{Mailbox, Message};
+use crate::persist::Persistence;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::slowlog::CommandLogs;
@@ -26,6 +27,8 @@ pub struct Shared {
     pub log: Arc<Log>,
     /// Every command; lives as long as the process.
     pub commands: &'static Table,
+    /// What is kept on disk.
+    pub persist: Persistence,
     /// The configuration in force.
     pub settings: Settings,
     /// A box for each worker.

@@ -6,6 +6,7 @@ use crate::evict::Exceeding;
 use crate::lazyfree::Lazyfree;
 use crate::logging::{self, Level};
 use crate::mail::Mailbox;
+use crate::persist::Persistence;
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::session::Peer;
@@ -190,6 +191,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
     Ok(Shared {
         keyspace,
         log,
+        persist: Persistence::default(),
         commands,
         pubsub: PubSub::new(workers),
         mail: (0..workers).map(|_| Mailbox::default()).collect(),

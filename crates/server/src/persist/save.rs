@@ -1,0 +1,5 @@
+//! Snapshots.
+
+/// The snapshots of this server.
+#[derive(Default)]
+pub struct Saving {}
