@@ -169,6 +169,8 @@ pub mod gate {
     pub const LOG_FULL: u32 = 1 << 4;
     /// There is a memory limit: a command that may take memory looks at it.
     pub const MEMORY: u32 = 1 << 5;
+    /// What is on disk cannot be kept up: writes are refused.
+    pub const DISK: u32 = 1 << 6;
     /// The client is in MULTI: its commands are queued.
     pub const IN_MULTI: u32 = 1 << 8;
     /// The client has subscriptions and speaks RESP2.
@@ -519,6 +521,10 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
     }
     if command.flags & (flag::WRITE | flag::MAY_REPLICATE) != 0 {
         gates |= gate::PAUSED_WRITES | gate::LOG_FULL;
+    }
+    // Whoever looks after the server by PING is told, too.
+    if command.flags & flag::WRITE != 0 || container.is_none() && command.name == "ping" {
+        gates |= gate::DISK;
     }
     if command.flags & flag::LOADING == 0 {
         gates |= gate::LOADING;

@@ -6,7 +6,7 @@ use crate::events::Sample;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
 use crate::slowlog::{self, Kind};
 use crate::worker::STALE_US;
-use crate::{evict, monitor, tracking, tx};
+use crate::{evict, monitor, persist, tracking, tx};
 use std::borrow::Cow;
 
 /// Finds the command of these arguments. A large one is no command's name.
@@ -220,6 +220,9 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
     }
     if active & gate::IN_MULTI != 0 && entry.command.flags & flag::NO_MULTI != 0 {
         return Err("ERR Command not allowed inside a transaction".into());
+    }
+    if active & gate::DISK != 0 {
+        persist::admit(exec)?;
     }
     if active & gate::SUBSCRIBED != 0 {
         let name = &entry.full_name;

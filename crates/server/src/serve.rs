@@ -14,7 +14,7 @@ use crate::pubsub::{Current, class_of};
 use crate::reply::Reply;
 use crate::session::ReplyMode;
 use crate::worker::{Action, State};
-use crate::{dispatch, evict};
+use crate::{dispatch, evict, persist};
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
 use gimmal_resp::{ProtocolError, Span};
@@ -253,8 +253,8 @@ impl State {
         depends_on: &mut Lsn,
     ) -> Outcome {
         self.local.conn = id;
-        if c.session.reply_mode != ReplyMode::On {
-            return self.execute_silently(id, c, entry, args, hint, batch, depends_on);
+        if c.session.reply_mode != ReplyMode::On || self.local.log_failed {
+            return self.execute_apart(id, c, entry, args, hint, batch, depends_on);
         }
         if c.output.head_capacity() == 0 {
             c.output = self.spare.pop().unwrap_or_default();
@@ -263,11 +263,11 @@ impl State {
         self.executed(id, c, depends_on, outcome)
     }
 
-    /// Executes a command of a client that switched replies off: what it answers goes nowhere, unless it switched them on again,
-    /// or pushes.
+    /// Executes a command whose reply may not be given. That of a client that switched replies off goes nowhere, unless it
+    /// switched them on again, or pushes. That which shows a write that the failed log has lost is an error.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "the parts of a command's context, which live in different owners")]
-    fn execute_silently<'k>(
+    fn execute_apart<'k>(
         &mut self,
         id: ConnId,
         c: &mut Connection,
@@ -278,9 +278,17 @@ impl State {
         depends_on: &mut Lsn,
     ) -> Outcome {
         self.local.pushed = false;
+        let mut seen = 0;
         let kept = std::mem::take(&mut c.output);
-        let outcome = self.dispatch(c, entry, args, hint, batch, depends_on);
+        let mut outcome = self.dispatch(c, entry, args, hint, batch, &mut seen);
         let said = std::mem::replace(&mut c.output, kept);
+        if self.local.log_failed && seen > self.local.released {
+            if !matches!(outcome, Err(Stop::Park | Stop::Paused | Stop::Wait)) {
+                outcome = Err(persist::LOST.into());
+            }
+            return self.executed(id, c, depends_on, outcome);
+        }
+        *depends_on = seen.max(*depends_on);
         if c.session.reply_mode == ReplyMode::On || self.local.pushed {
             c.output.append(said);
         }
@@ -519,6 +527,9 @@ impl State {
         if c.output.is_empty() {
             return;
         }
+        if self.local.log_failed {
+            return self.begin_close(id, c);
+        }
         let output = std::mem::take(&mut c.output);
         c.held_bytes += output.len();
         self.wait_for_release(id, c);
@@ -538,7 +549,8 @@ impl State {
         if self.holding.is_empty() {
             return;
         }
-        let released = if self.local.log_active { self.shared.log.released() } else { Lsn::MAX };
+        self.local.look_at_log(&self.shared);
+        let released = self.local.released;
         self.local.look_for_room(&self.shared.log);
         let paused = self.local.gates & gate::WAITING != 0;
         for id in std::mem::take(&mut self.holding) {
@@ -549,6 +561,10 @@ impl State {
                 let (_, output) = c.held.pop_front().expect("there is a front");
                 c.held_bytes -= output.len();
                 c.output.append(output);
+            }
+            if self.local.log_failed && !c.held.is_empty() && c.state != Doing::Closing {
+                // What it waits to be told was lost, and so was what comes behind.
+                self.begin_close(id, c);
             }
             let more = c.state == Doing::Open && c.held.is_empty() && c.query.len() > c.query_at;
             self.mark(id, c, more);

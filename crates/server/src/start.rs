@@ -15,7 +15,7 @@ use crate::slowlog::CommandLogs;
 use crate::stats::WorkerStats;
 use crate::tracking::Trackers;
 use crate::worker::Worker;
-use crate::{accept, commands, notice, os, warning};
+use crate::{accept, commands, notice, os, persist, warning};
 use gimmal_io::{Choice, Epoll, Kind, Options as EngineOptions, SimEngine, Socket, Uring, choose};
 use gimmal_log::Log;
 use gimmal_store::{Gauge, Keyspace, Options};
@@ -48,6 +48,8 @@ pub struct Server {
     pub shared: Arc<Shared>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     lazyfree: JoinHandle<()>,
+    /// Loads what is on disk.
+    restoring: Option<JoinHandle<io::Result<()>>>,
 }
 
 /// Runs a server as the configuration says, until a signal or SHUTDOWN ends it.
@@ -58,12 +60,19 @@ pub fn run(loaded: Loaded) -> io::Result<()> {
     let sockets = accept::open(config)?;
     let port = config.port();
     let pidfile = write_pidfile(config);
-    let server = Server::start(loaded.config.clone(), engine.clone(), sockets)?;
-    announce(&server.shared, &loaded.notes, &why, port);
+    let mut server = Server::start(loaded.config.clone(), engine.clone(), sockets)?;
+    announce(&server.shared, &loaded.notes, &why);
     watch_signals(server.shared.clone())?;
+    let restored = server.restored();
+    match &restored {
+        Ok(()) if server.shared.lifecycle.is_stopping() => {}
+        Ok(()) => notice!("Ready to accept connections on port {port}"),
+        Err(_) => server.shared.stop(),
+    }
     // The process ends with its memory: freeing millions of keys one by one would only delay that.
     std::mem::forget(server.shared.clone());
     let ended = server.wait();
+    let ended = restored.and(ended);
     if let Some(path) = pidfile {
         remove_quietly(&path);
     }
@@ -83,7 +92,7 @@ fn remove_quietly(path: &str) {
 }
 
 impl Server {
-    /// Starts the workers; returns when all of them serve.
+    /// Starts the workers; returns when all of them serve, though nothing but `-LOADING` before [`Server::restored`].
     pub fn start(config: Config, engine: EngineChoice, sockets: Vec<(Socket, Peer)>) -> io::Result<Server> {
         let workers = worker_count(&config);
         let shared = Arc::new(shared(config, workers, &engine)?);
@@ -105,18 +114,35 @@ impl Server {
                 return Err(error);
             }
         }
-        Ok(Server { shared, workers: threads, lazyfree })
+        let restoring = {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("restore".into()).spawn(move || persist::start::restore(&shared))?
+        };
+        Ok(Server { shared, workers: threads, lazyfree, restoring: Some(restoring) })
     }
 
-    /// Waits for the end of all workers; the first error counts.
-    pub fn wait(self) -> io::Result<()> {
-        let mut first = Ok(());
+    /// Waits until what is on disk is loaded.
+    ///
+    /// # Errors
+    /// It cannot be: the server must not serve.
+    pub fn restored(&mut self) -> io::Result<()> {
+        match self.restoring.take() {
+            None => Ok(()),
+            Some(thread) => thread.join().unwrap_or_else(|_| Err(io::Error::other("loading panicked"))),
+        }
+    }
+
+    /// Waits for the end of all workers, and until what they have logged is on disk; the first error counts.
+    pub fn wait(mut self) -> io::Result<()> {
+        let mut first = self.restored();
         for worker in self.workers {
             let ended = worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             if first.is_ok() {
                 first = ended;
             }
         }
+        let logged = self.shared.persist.aof.stop(&self.shared.log);
+        first = first.and(logged);
         // What is not freed yet goes with the process, or when the last one lets go of it.
         self.shared.lazyfree.stop();
         if self.lazyfree.join().is_err() && first.is_ok() {
@@ -310,13 +336,12 @@ fn write_pidfile(config: &Config) -> Option<String> {
     }
 }
 
-fn announce(shared: &Shared, notes: &[String], why: &str, port: u16) {
+fn announce(shared: &Shared, notes: &[String], why: &str) {
     notice!("Gimmal {} (Redis 7.2 compatible), pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
     notes.iter().for_each(|note| notice!("{note}"));
     let line = format!("I/O engine: {} ({why})", shared.identity.engine);
     notice!("{line}");
     notice!("Workers: {}, shards: {}", shared.mail.len(), shared.keyspace.shards());
-    notice!("Ready to accept connections on port {port}");
 }
 
 /// SIGTERM and SIGINT stop the server; a second one ends the process at once.

@@ -10,11 +10,12 @@
 use crate::batch::Scratch;
 use crate::blocking::{Blocked, Waiter};
 use crate::command::gate;
-use crate::config::{ClientClass, Config, Events};
+use crate::config::{AofAck, ClientClass, Config, Events};
 use crate::connection::{Connection, Connections, State as Doing};
 use crate::evict::Evictor;
 use crate::mail::Message;
 use crate::notify;
+use crate::persist::aof;
 use crate::pubsub::{Receiver, Subscribers};
 use crate::session::Peer;
 use crate::shared::{Settings, Shared};
@@ -113,6 +114,10 @@ pub struct Local {
     pub log_active: bool,
     /// Writes up to here may be shown.
     pub released: Lsn,
+    /// Replies wait for the log: `aof-ack durable`.
+    pub holds_replies: bool,
+    /// The log has failed: what is not released now never will be.
+    pub log_failed: bool,
     /// Gates that are closed for all clients; see `command::gate`.
     pub gates: u32,
     /// Threshold of the slow log, in µs; negative: off.
@@ -195,6 +200,8 @@ impl<E: Engine> Worker<E> {
             evictor: Evictor::default(),
             log_active: false,
             released: 0,
+            holds_replies: true,
+            log_failed: false,
             gates: 0,
             slower_than_us: -1,
             delayed_us: i64::MAX,
@@ -289,6 +296,9 @@ impl<E: Engine> Worker<E> {
         self.state.local.end_step();
         if self.state.local.log_active {
             shared.log.ring();
+            if shared.persist.aof.is_inline() {
+                self.write_log(shared);
+            }
         }
         shared.keyspace.collect(me);
         self.state.read_mail();
@@ -299,6 +309,14 @@ impl<E: Engine> Worker<E> {
         self.state.local.end_step();
         self.state.end_pass(self.engine.counters());
         Ok(())
+    }
+
+    /// Writes the log, as Redis does it: between running commands and sending their replies.
+    #[cold]
+    fn write_log(&mut self, shared: &Shared) {
+        shared.persist.aof.write_inline(&shared.log);
+        self.state.release_held();
+        self.flush();
     }
 
     /// How long the engine may wait: not at all while there is work, else until the next tick.
@@ -383,8 +401,20 @@ impl<E: Engine> Worker<E> {
         for (id, _) in std::mem::take(&mut self.state.listeners) {
             self.engine.unlisten(id);
         }
-        self.flush();
         let started = std::time::Instant::now();
+        // What was done is acknowledged as soon as it is on disk.
+        while self.state.holds_replies() && started.elapsed() < PATIENCE {
+            let shared = self.state.shared.clone();
+            shared.log.ring();
+            if shared.persist.aof.is_inline() {
+                shared.persist.aof.write_inline(&shared.log);
+            }
+            self.state.release_held();
+            if self.state.holds_replies() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.flush();
         let open: Vec<ConnId> = self.state.connections.iter().map(|(id, _)| id).collect();
         for conn in &open {
             let sending = self.state.connections.find(*conn).is_some_and(|c| c.sending > 0);
@@ -416,9 +446,8 @@ impl State {
         local.lap = local.timer.raw();
         local.pass_began = local.lap;
         local.commands_before_pass = local.stats.commands.value();
-        local.log_active = self.shared.log.is_active();
-        local.released = if local.log_active { self.shared.log.released() } else { Lsn::MAX };
         local.look_at(&self.shared.settings);
+        local.look_at_log(&self.shared);
         local.monitored = self.shared.pubsub.has_monitors();
         local.gates = match self.shared.pause.at(local.now_ms) {
             None => 0,
@@ -426,7 +455,13 @@ impl State {
             Some(true) => gate::PAUSED_ALL,
         };
         local.gates |= if local.evictor.is_on() { gate::MEMORY } else { 0 };
+        local.gates |= if self.shared.persist.aof.state() == aof::State::Fine { 0 } else { gate::DISK };
         local.look_for_room(&self.shared.log);
+    }
+
+    /// Whether any reply waits for the log.
+    fn holds_replies(&self) -> bool {
+        self.local.log_active && self.connections.iter().any(|(_, c)| !c.held.is_empty())
     }
 
     /// False if the log was released so far that a held reply may go, or a waiting write may run.
@@ -605,6 +640,15 @@ impl Local {
         self.lap + ns * 1_000_000 / per_million
     }
 
+    /// Takes over how far the log is.
+    #[inline]
+    pub fn look_at_log(&mut self, shared: &Shared) {
+        self.log_active = shared.log.is_active();
+        let holds = self.log_active && self.holds_replies;
+        self.released = if holds { shared.log.released() } else { Lsn::MAX };
+        self.log_failed = holds && shared.persist.aof.state() == aof::State::Failed;
+    }
+
     /// Whether the log has room for another write; looked at before each batch, since an append itself never waits.
     #[inline]
     pub fn look_for_room(&mut self, log: &Log) {
@@ -643,6 +687,7 @@ impl Local {
         let bytes = |threshold| usize::try_from(threshold).unwrap_or(usize::MAX);
         self.large_request = bytes(config.commandlog_request_larger_than());
         self.large_reply = bytes(config.commandlog_reply_larger_than());
+        self.holds_replies = config.aof_ack() == AofAck::Durable;
         self.tracks_latency = config.latency_tracking();
         self.tracks_cpu = config.command_cpu_tracking();
         self.step_ended = Duration::ZERO;

@@ -56,6 +56,16 @@ pub struct Increment {
     pub seq: u64,
 }
 
+impl Increment {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+}
+
 impl Directory {
     /// Looks at the directory `directory` of `parent`, for files whose names begin with `file_name`
     /// (`appenddirname` in `dir`, and `appendfilename`).

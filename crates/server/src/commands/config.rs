@@ -7,8 +7,7 @@ use crate::args::Args;
 use crate::arguments::{block, string};
 use crate::command::{Command, flag::*};
 use crate::commands::help::{HELP_ENTRY, help as help_lines};
-use crate::config::directive::Effect;
-use crate::config::{Caller, Config, Flag, Id, SetError};
+use crate::config::{Caller, Config, Id, SetError};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, Stop};
 use crate::session::{Peer, Session};
@@ -107,6 +106,7 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let caller = Caller { local: is_local(exec.session), loading: false };
     let new = old.set_by(caller, &pairs)?;
     apply(&old, &new)?;
+    exec.shared.persist.aof.adopt(&new);
     exec.shared.settings.replace(new);
     exec.local.look_at(&exec.shared.settings);
     drop(closed);
@@ -142,9 +142,8 @@ fn apply(old: &Config, new: &Config) -> Result<(), SetError> {
             let reason = format!("{words}: the server listens where it was started; restart it to change that");
             return Err(SetError::refused(*id, reason));
         }
-        let promises = *id == APPENDONLY && new.flag(const { Flag::of("appendonly") });
-        if promises && id.directive().effect == Effect::NotYet {
-            return Err(SetError::refused(*id, "this version writes no append-only file"));
+        if *id == APPENDONLY {
+            return Err(SetError::refused(*id, "restart the server to change that"));
         }
     }
     if changes.contains(&MAXCLIENTS) {

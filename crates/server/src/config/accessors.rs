@@ -1,7 +1,8 @@
 //! Typed access to values: by id, and by name for what the server asks for often.
 
 use super::choices::{
-    AofAck, Appendfsync, FsyncError, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OomScoreAdj, Supervised,
+    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OnError,
+    OomScoreAdj, Supervised,
 };
 use super::lists::{ClientClass, Events, OutputLimit, ReplicaOf, SavePoint};
 use super::table::{Bytes, Choice, Flag, Id, Number, Text};
@@ -211,6 +212,12 @@ plain! {
     auto_aof_rewrite_min_size: bytes "auto-aof-rewrite-min-size";
     /// Start from a file whose end was cut off.
     aof_load_truncated: flag "aof-load-truncated";
+    /// Write times into the log.
+    aof_timestamp_enabled: flag "aof-timestamp-enabled";
+    /// Space written ahead of the log's end.
+    aof_preallocate: bytes "aof-preallocate";
+    /// A kernel thread takes the log ring's submissions.
+    aof_uring_sqpoll: flag "aof-uring-sqpoll";
     /// Begin a rewritten file with a snapshot.
     aof_use_rdb_preamble: flag "aof-use-rdb-preamble";
     /// Microseconds; negative for none.
@@ -376,14 +383,39 @@ impl Config {
         Appendfsync::from_code(self.choice(const { Choice::of("appendfsync") }))
     }
 
-    /// What a reply waits for when `appendfsync` is not `always`.
+    /// What a reply waits for.
     pub fn aof_ack(&self) -> AofAck {
         AofAck::from_code(self.choice(const { Choice::of("aof-ack") }))
     }
 
-    /// What follows a failed sync.
-    pub fn aof_fsync_error(&self) -> FsyncError {
-        FsyncError::from_code(self.choice(const { Choice::of("aof-fsync-error") }))
+    /// What follows when the log can be written no more.
+    pub fn aof_on_error(&self) -> OnError {
+        OnError::from_code(self.choice(const { Choice::of("aof-on-error") }))
+    }
+
+    /// Who writes the log.
+    pub fn aof_io(&self) -> AofIo {
+        AofIo::from_code(self.choice(const { Choice::of("aof-io") }))
+    }
+
+    /// Whether chains of the log's ring wait for each other.
+    pub fn aof_uring_order(&self) -> AofUringOrder {
+        AofUringOrder::from_code(self.choice(const { Choice::of("aof-uring-order") }))
+    }
+
+    /// How the log's ring is waited for.
+    pub fn aof_uring_completion(&self) -> AofUringCompletion {
+        AofUringCompletion::from_code(self.choice(const { Choice::of("aof-uring-completion") }))
+    }
+
+    /// Chains in flight on the log's ring.
+    pub fn aof_uring_depth(&self) -> u32 {
+        self.narrow(const { Number::within("aof-uring-depth", 1, 4096) })
+    }
+
+    /// Kernel workers of the log's ring; 0 for the kernel's default.
+    pub fn aof_uring_workers(&self) -> u32 {
+        self.narrow(const { Number::within("aof-uring-workers", 0, 1024) })
     }
 
     /// Events published on changes of keys.

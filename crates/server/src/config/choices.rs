@@ -138,22 +138,55 @@ choices! {
 }
 
 choices! {
-    /// `aof-ack`: what a reply waits for when `appendfsync` is not `always`.
+    /// `aof-ack`: what a reply waits for.
     AofAck {
-        /// The write to the file, so that a killed process loses nothing acknowledged.
-        File = "file",
+        /// What `appendfsync` promises: with `always` the sync, else the write to the file, so that a killed process loses nothing
+        /// acknowledged.
+        Durable = "durable",
         /// Nothing.
         Memory = "memory",
     }
 }
 
 choices! {
-    /// `aof-fsync-error`: what follows a failed sync.
-    FsyncError {
-        /// The server stops.
-        Stop = "stop",
-        /// It serves reads only.
-        ReadOnly = "read-only",
+    /// `aof-on-error`: what follows when the log can be written no more.
+    OnError {
+        /// The server ends.
+        Exit = "exit",
+        /// It serves reads of what is on disk.
+        ReadOnly = "readonly",
+    }
+}
+
+choices! {
+    /// `aof-io`: who writes the log, and how.
+    AofIo {
+        /// A thread: one write and one sync for all that has gathered meanwhile.
+        Thread = "thread",
+        /// The worker that ends its pass, as in Redis.
+        Inline = "inline",
+        /// A thread with a ring of its own: chains of a write and a sync.
+        Uring = "uring",
+    }
+}
+
+choices! {
+    /// `aof-uring-order`: whether a chain waits for the one before it.
+    AofUringOrder {
+        /// It does.
+        Flush = "flush",
+        /// As many as the depth are on their way, in any order.
+        None = "none",
+    }
+}
+
+choices! {
+    /// `aof-uring-completion`: how the end of a chain is waited for.
+    AofUringCompletion {
+        /// In the kernel.
+        Event = "event",
+        /// By looking at the ring.
+        Spin = "spin",
     }
 }
 

@@ -33,7 +33,8 @@ mod tests;
 
 pub use change::{Caller, SetError};
 pub use choices::{
-    AofAck, Appendfsync, FsyncError, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OomScoreAdj, Supervised,
+    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OnError,
+    OomScoreAdj, Supervised,
 };
 pub use document::{reference, sample};
 pub use error::{ConfigError, Origin};

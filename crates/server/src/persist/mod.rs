@@ -3,10 +3,29 @@
 //! * [`aof`]: the log's writer: when it is started, stopped and changed, and what follows when it fails.
 //! * [`load`]: reading snapshot and log back, by all workers.
 //! * [`save`]: snapshots without a fork.
+//! * [`start`]: what of this is loaded at start.
 
 pub mod aof;
 pub mod load;
 pub mod save;
+pub mod start;
+
+use crate::exec::{Exec, Outcome, ReplyError, error};
+
+/// What a client is told that asks for what may not be on disk after the log has failed.
+pub const LOST: ReplyError =
+    error("MISCONF The log has failed before what this command would show was on disk. See 'aof-on-error'.");
+
+/// Whether a command that writes may run although something is wrong with the disk.
+pub fn admit(exec: &mut Exec<'_>) -> Outcome {
+    match exec.shared.persist.aof.state() {
+        aof::State::Fine => Ok(()),
+        aof::State::Full | aof::State::Failed => {
+            let reason = exec.shared.persist.aof.reason();
+            Err(format!("MISCONF Errors writing to the AOF file: {reason}").into())
+        }
+    }
+}
 
 /// What the server keeps on disk.
 #[derive(Default)]

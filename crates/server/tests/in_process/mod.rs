@@ -41,7 +41,8 @@ impl InProcess {
             Kind::Uring => EngineChoice::Uring,
             Kind::Epoll => EngineChoice::Epoll,
         };
-        let server = Server::start(loaded.config, engine, sockets).expect("the server starts");
+        let mut server = Server::start(loaded.config, engine, sockets).expect("the server starts");
+        server.restored().expect("nothing is to be loaded");
         InProcess { server: Some(server), address, workers }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Text;
 use crate::exec::Exec;
+use crate::persist::aof;
 use crate::pubsub::Kind;
 use crate::stats::WorkerStats;
 
@@ -17,16 +18,41 @@ pub fn persistence(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("rdb_last_bgsave_time_sec", -1);
     text.field("rdb_current_bgsave_time_sec", -1);
     text.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
-    text.zeros(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
+    log(exec, text);
+    text.field("log_end_lsn", shared.log.end());
+    text.field("log_released_lsn", shared.log.released());
+    text.field("log_pending_bytes", shared.log.pending());
+}
+
+/// The append-only file.
+fn log(exec: &mut Exec<'_>, text: &mut Text) {
+    let shared = exec.shared;
+    let running = shared.persist.aof.running();
+    text.field("aof_enabled", u8::from(running.is_some()));
+    text.zeros(&["aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
     text.field("aof_last_rewrite_time_sec", -1);
     text.field("aof_current_rewrite_time_sec", -1);
     text.field("aof_last_bgrewrite_status", "ok");
     text.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    text.field("aof_last_write_status", "ok");
+    let fine = shared.persist.aof.state() == aof::State::Fine;
+    text.field("aof_last_write_status", if fine { "ok" } else { "err" });
     text.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
-    text.field("log_end_lsn", shared.log.end());
-    text.field("log_released_lsn", shared.log.released());
-    text.field("log_pending_bytes", shared.log.pending());
+    if let Some(running) = &*running {
+        let progress = &running.progress;
+        let (base, all) = running.sizes();
+        text.field("aof_current_size", all);
+        text.field("aof_base_size", base);
+        text.field("aof_pending_rewrite", 0);
+        text.field("aof_buffer_length", shared.log.pending());
+        text.field("aof_pending_bio_fsync", u8::from(progress.durable_lsn() < progress.written_lsn()));
+        text.field("aof_delayed_fsync", progress.delayed());
+        text.field("aof_written_lsn", progress.written_lsn());
+        text.field("aof_durable_lsn", progress.durable_lsn());
+        text.field("aof_groups", progress.groups());
+        text.field("aof_syncs", progress.syncs());
+        text.field("aof_last_sync_usec", progress.last_sync().as_micros());
+        text.field("aof_resubmitted", progress.resubmitted());
+    }
 }
 
 pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
