@@ -1,15 +1,11 @@
-//! When two replies are the same: where Redis defines no order or no exact value, and the differences that are known.
+//! When two replies are the same: where Redis defines no order or no exact value.
 //!
 //! Everything is compared whole unless [`NORMALIZED`] says otherwise. What remains is a difference, explained by an
 //! entry of `tests/differential/known.txt` or reported.
 
-use std::cell::Cell;
-
-use anyhow::{Context, Result, ensure};
-
 use super::grammar::Words;
 use crate::reply::Reply;
-use crate::wire::{describe, glob_matches};
+use crate::wire::describe;
 
 /// How the replies of a command are made comparable.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -329,156 +325,6 @@ pub fn sorted<T: std::fmt::Debug>(items: impl Iterator<Item = T>) -> Vec<String>
     items
 }
 
-/// The differences that are known, each with its reason.
-pub struct Known {
-    entries: Vec<Entry>,
-}
-
-/// A known difference. Its three patterns have `*` and `?` as wildcards.
-pub struct Entry {
-    /// Why the servers differ.
-    pub reason: String,
-    /// How often it was met.
-    pub met: Cell<u64>,
-    /// One pattern for each word; `...` at the end stands for any words that follow, or none.
-    command: Vec<String>,
-    redis: String,
-    gimmal: String,
-    /// Known only in an episode with these values of directives.
-    config: Vec<(String, String)>,
-    /// The servers' data differ after it, so that the episode cannot go on.
-    ends: bool,
-}
-
-/// What a known difference means for what follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// The data are the same.
-    GoesOn,
-    /// They are not.
-    Ends,
-}
-
-impl Known {
-    /// Reads a list: `== reason`, then lines `command …`, `redis …`, `gimmal …`, `config NAME VALUE` if it is only known with
-    /// this value of a directive, and `ends` if the data differ.
-    ///
-    /// # Errors
-    /// A line that is none of these, or an entry that lacks one.
-    pub fn parse(text: &str) -> Result<Self> {
-        let mut entries: Vec<Entry> = Vec::new();
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
-            match (name, entries.last_mut(), rest.split_once(' ')) {
-                ("==", _, _) => entries.push(Entry {
-                    reason: rest.to_owned(),
-                    met: Cell::new(0),
-                    command: Vec::new(),
-                    redis: String::new(),
-                    gimmal: String::new(),
-                    config: Vec::new(),
-                    ends: false,
-                }),
-                ("command", Some(entry), _) => {
-                    entry.command = rest.split(' ').map(str::to_ascii_lowercase).collect();
-                }
-                ("redis", Some(entry), _) => rest.clone_into(&mut entry.redis),
-                ("gimmal", Some(entry), _) => rest.clone_into(&mut entry.gimmal),
-                ("config", Some(entry), Some((name, value))) => entry.config.push((name.to_owned(), value.to_owned())),
-                ("ends", Some(entry), None) => entry.ends = true,
-                _ => return Err(anyhow::anyhow!("not a line of a known difference: {line}")),
-            }
-        }
-        for entry in &entries {
-            let complete =
-                !entry.command.is_empty() && ![&entry.reason, &entry.redis, &entry.gimmal].iter().any(|s| s.is_empty());
-            ensure!(complete, "a known difference that lacks a line: {}", entry.reason);
-        }
-        Ok(Self { entries })
-    }
-
-    /// Whether the difference is known, in an episode with these values of directives.
-    pub fn explains(
-        &self,
-        words: &[Vec<u8>],
-        redis: &Reply,
-        gimmal: &Reply,
-        queued: Option<&[Words]>,
-        config: &[(&str, String)],
-    ) -> Option<After> {
-        if let (Some(queued), Reply::Array(redis), Reply::Array(gimmal)) = (queued, redis, gimmal)
-            && is(words, 0, "EXEC")
-        {
-            return self.explains_each(queued, redis, gimmal, config);
-        }
-        let (redis, gimmal) = (describe(redis), describe(gimmal));
-        let command: Vec<String> =
-            words.iter().map(|word| shown(std::slice::from_ref(word)).to_ascii_lowercase()).collect();
-        let entry = self.entries.iter().find(|entry| {
-            let is_set = |(name, value): &(String, String)| config.iter().any(|(n, v)| n == name && v == value);
-            fits_words(&entry.command, &command)
-                && fits(&entry.redis, &redis)
-                && fits(&entry.gimmal, &gimmal)
-                && entry.config.iter().all(is_set)
-        })?;
-        entry.met.set(entry.met.get() + 1);
-        Some(if entry.ends { After::Ends } else { After::GoesOn })
-    }
-
-    /// Whether the data may differ although the replies are the same: an entry that ends an episode matches both.
-    pub fn ends_though_same(&self, words: &[Vec<u8>], reply: &Reply, queued: Option<&[Words]>) -> bool {
-        match (reply, queued) {
-            (Reply::Array(replies), Some(queued)) if is(words, 0, "EXEC") => {
-                replies.iter().zip(queued).any(|(reply, words)| self.ends_though_same(words, reply, None))
-            }
-            (Reply::Error(_), _) => self.explains(words, reply, reply, None, &[]) == Some(After::Ends),
-            _ => false,
-        }
-    }
-
-    fn explains_each(
-        &self,
-        queued: &[Words],
-        redis: &[Reply],
-        gimmal: &[Reply],
-        config: &[(&str, String)],
-    ) -> Option<After> {
-        if [redis.len(), gimmal.len()] != [queued.len(); 2] {
-            return None;
-        }
-        for ((redis, gimmal), words) in redis.iter().zip(gimmal).zip(queued) {
-            let ends = if same(words, redis, gimmal, None) {
-                self.ends_though_same(words, redis, None)
-            } else {
-                self.explains(words, redis, gimmal, None, config)? == After::Ends
-            };
-            // What follows in the transaction meets other data.
-            if ends {
-                return Some(After::Ends);
-            }
-        }
-        Some(After::GoesOn)
-    }
-
-    /// All of them.
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-}
-
-fn fits(pattern: &str, text: &str) -> bool {
-    glob_matches(pattern.as_bytes(), text.as_bytes())
-}
-
-fn fits_words(patterns: &[String], words: &[String]) -> bool {
-    let (patterns, more) = match patterns {
-        [patterns @ .., last] if last == "..." => (patterns, true),
-        patterns => (patterns, false),
-    };
-    (patterns.len() == words.len() || more && patterns.len() < words.len())
-        && patterns.iter().zip(words).all(|(pattern, word)| fits(pattern, word))
-}
-
 /// A command as one would type it.
 pub fn shown(words: &[Vec<u8>]) -> String {
     let word = |word: &Vec<u8>| match str::from_utf8(word) {
@@ -488,11 +334,6 @@ pub fn shown(words: &[Vec<u8>]) -> String {
         _ => describe(&Reply::Bulk(word.clone())),
     };
     words.iter().map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// The list in the repository.
-pub fn known() -> Result<Known> {
-    Known::parse(include_str!("../../../../tests/differential/known.txt")).context("known.txt")
 }
 
 #[cfg(test)]
@@ -533,30 +374,6 @@ mod tests {
         assert_eq!([shortest(b"1e+17"), shortest(b"-0")], [shortest(b"100000000000000000"), shortest(b"0")]);
         assert!(same(&zrange, &bulks(&["1.8446744073709552e+19"]), &bulks(&["18446744073709552000"]), None));
         assert!(!same(&zrange, &bulks(&["9223372036854775807"]), &bulks(&["9223372036854775808"]), None));
-    }
-
-    #[test]
-    fn the_list_is_read_and_explains() {
-        let known = "== why\ncommand GET *\nredis -ERR a*\ngimmal _\nends\n== x\ncommand SET k ...\nredis :1\ngimmal :?\nconfig a 6";
-        let known = Known::parse(known).expect("a list");
-        let error = Reply::Error(b"ERR abc".to_vec());
-        let (one, two) = (Reply::Integer(1), Reply::Integer(2));
-        assert_eq!(known.explains(&words("get k"), &error, &Reply::Null, None, &[]), Some(After::Ends));
-        assert_eq!(known.explains(&words("get k"), &Reply::Null, &error, None, &[]), None);
-        assert_eq!(known.explains(&words("get k k"), &error, &Reply::Null, None, &[]), None);
-        let set = |line: &str, value: &str| known.explains(&words(line), &one, &two, None, &[("a", value.to_owned())]);
-        assert_eq!([set("SET k v w", "6"), set("SET k v", "5"), set("SET j", "6")], [Some(After::GoesOn), None, None]);
-        assert_eq!(set("SET k", "6"), Some(After::GoesOn), "none are any words as well");
-        let known = Known::parse("== why\ncommand GET *\nredis -ERR a*\ngimmal -ERR a*\nends").expect("a list");
-        assert!(
-            known.ends_though_same(&words("GET k"), &error, None)
-                && !known.ends_though_same(&words("SET k"), &error, None)
-        );
-        let executed = Reply::Array(vec![Reply::Null, error]);
-        assert!(known.ends_though_same(&words("EXEC"), &executed, Some(&[words("GET j"), words("GET k")])));
-        assert!(Known::parse("== why\ncommand GET *\n").is_err());
-        assert!(Known::parse("redis x\n").is_err());
-        assert!(super::known().is_ok());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod compare;
 mod dice;
 mod episode;
 mod grammar;
+mod known;
 mod macros;
 mod pair;
 mod play;
@@ -23,9 +24,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use lexopt::prelude::*;
 
-use self::compare::Known;
 use self::episode::{Choice, Episode};
 use self::grammar::Grammar;
+use self::known::Known;
 use self::pair::{Pair, words};
 use self::play::{Count, Difference, Played, play};
 use crate::process::{ServerProcess, ServerSpec};
@@ -93,7 +94,7 @@ pub fn run(settings: &Settings) -> Result<()> {
     let grammar = grammar(settings.from.as_deref())?;
     let known = match &settings.from {
         Some(dir) => Known::parse(&fs::read_to_string(dir.join("known.txt"))?)?,
-        None => compare::known()?,
+        None => known::known()?,
     };
     let mut servers = Servers::start(settings)?;
     let choice = choose(&grammar, &servers, settings)?;

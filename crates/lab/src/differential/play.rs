@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::compare::{After, Known, is, same, shown};
+use super::compare::{is, same, shown};
 use super::episode::{Episode, Step};
 use super::grammar::Words;
+use super::known::{After, Known};
 use super::macros::{Asked, Macro, explained, goes_into_transaction, macro_for};
 use super::pair::{Pair, words};
 use crate::reply::Reply;
