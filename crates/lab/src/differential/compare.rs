@@ -165,9 +165,14 @@ pub const NORMALIZED: &[Normalized] = &[
     },
 ];
 
-/// SORT by values that may compare equal: Redis breaks ties only between numbers.
+/// SORT by values that may compare equal, or by nothing: Redis breaks ties only between numbers.
 fn sorts_by_nothing(words: &[Vec<u8>]) -> bool {
-    has(words, "BY") && (has(words, "ALPHA") || has(words, "nosort") || has(words, "#"))
+    has(words, "BY") && (has(words, "ALPHA") || by_no_key(words))
+}
+
+/// SORT with a pattern that names no key: nothing is sorted.
+pub fn by_no_key(words: &[Vec<u8>]) -> bool {
+    words.windows(2).any(|pair| pair[0].eq_ignore_ascii_case(b"BY") && !pair[1].contains(&b'*'))
 }
 
 fn always(_: &[Vec<u8>]) -> bool {
@@ -357,7 +362,11 @@ mod tests {
         assert!(!same(&words("HGETALL k"), &bulks(&["a", "b", "c", "d"]), &bulks(&["a", "d", "c", "b"]), None));
         let exec = |items: Reply| Reply::Array(vec![items]);
         assert!(same(&words("EXEC"), &exec(ab.clone()), &exec(ba.clone()), Some(&[words("KEYS *")])));
-        assert!(!same(&words("EXEC"), &exec(ab), &exec(ba), Some(&[words("LRANGE k 0 -1")])));
+        assert!(!same(&words("EXEC"), &exec(ab.clone()), &exec(ba), Some(&[words("LRANGE k 0 -1")])));
+        let (abc, cba) = (bulks(&["a", "b", "c"]), bulks(&["c", "b", "a"]));
+        assert!(same(&words("SORT k BY nokey"), &abc, &cba, None));
+        assert!(same(&words("SORT k BY nokey LIMIT 1 2"), &ab, &bulks(&["c", "d"]), None));
+        assert!(!same(&words("SORT k BY w_* LIMIT 1 2"), &ab, &bulks(&["c", "d"]), None));
         assert!(same(&words("TTL k"), &Reply::Integer(100), &Reply::Integer(99), None));
         assert!(!same(&words("TTL k"), &Reply::Integer(-1), &Reply::Integer(-2), None));
     }

@@ -26,8 +26,19 @@ pub struct Entry {
     gimmal: String,
     /// Known only in an episode with these values of directives.
     config: Vec<(String, String)>,
+    /// Known only behind one of these commands, if there are any.
+    after: Vec<Vec<String>>,
     /// The servers' data differ after it, so that the episode cannot go on.
     ends: bool,
+}
+
+/// What an episode has done, as far as entries ask for it.
+#[derive(Clone, Debug)]
+pub struct History<'a> {
+    /// Directives that were set before it.
+    config: &'a [(&'static str, String)],
+    /// By entry, whether a command came that it is known after.
+    came: Vec<bool>,
 }
 
 /// What a known difference means for what follows.
@@ -41,7 +52,8 @@ pub enum After {
 
 impl Known {
     /// Reads a list: `== reason`, then lines `command …`, `redis …`, `gimmal …`, `config NAME VALUE` if it is only known with
-    /// this value of a directive, and `ends` if the data differ.
+    /// this value of a directive, `after …` if only behind such a command that was accepted (one of several, on any key,
+    /// since values are copied and renamed), and `ends` if the data differ.
     ///
     /// # Errors
     /// A line that is none of these, or an entry that lacks one.
@@ -57,11 +69,11 @@ impl Known {
                     redis: String::new(),
                     gimmal: String::new(),
                     config: Vec::new(),
+                    after: Vec::new(),
                     ends: false,
                 }),
-                ("command", Some(entry), _) => {
-                    entry.command = rest.split(' ').map(str::to_ascii_lowercase).collect();
-                }
+                ("command", Some(entry), _) => entry.command = patterns(rest),
+                ("after", Some(entry), Some(_)) => entry.after.push(patterns(rest)),
                 ("redis", Some(entry), _) => rest.clone_into(&mut entry.redis),
                 ("gimmal", Some(entry), _) => rest.clone_into(&mut entry.gimmal),
                 ("config", Some(entry), Some((name, value))) => entry.config.push((name.to_owned(), value.to_owned())),
@@ -77,41 +89,63 @@ impl Known {
         Ok(Self { entries })
     }
 
-    /// Whether the difference is known, in an episode with these values of directives.
+    /// The history of an episode that begins.
+    pub fn begin<'a>(&self, config: &'a [(&'static str, String)]) -> History<'a> {
+        History { config, came: self.entries.iter().map(|entry| entry.after.is_empty()).collect() }
+    }
+
+    /// Notes a command that was not refused.
+    pub fn note(&self, words: &[Vec<u8>], history: &mut History<'_>) {
+        let name = lowercase(&words[..1]);
+        let mut all = None;
+        for (entry, came) in self.entries.iter().zip(&mut history.came).filter(|(_, came)| !**came) {
+            *came = entry.after.iter().any(|after| {
+                fits(&after[0], &name[0]) && fits_words(after, all.get_or_insert_with(|| lowercase(words)))
+            });
+        }
+    }
+
+    /// Whether the difference is known, at this point of an episode.
     pub fn explains(
         &self,
         words: &[Vec<u8>],
         redis: &Reply,
         gimmal: &Reply,
         queued: Option<&[Words]>,
-        config: &[(&str, String)],
+        history: &History<'_>,
     ) -> Option<After> {
         if let (Some(queued), Reply::Array(redis), Reply::Array(gimmal)) = (queued, redis, gimmal)
             && is(words, 0, "EXEC")
         {
-            return self.explains_each(queued, redis, gimmal, config);
+            return self.explains_each(queued, redis, gimmal, history);
         }
         let (redis, gimmal) = (describe(redis), describe(gimmal));
-        let command: Vec<String> =
-            words.iter().map(|word| shown(std::slice::from_ref(word)).to_ascii_lowercase()).collect();
-        let entry = self.entries.iter().find(|entry| {
-            let is_set = |(name, value): &(String, String)| config.iter().any(|(n, v)| n == name && v == value);
+        let command = lowercase(words);
+        let explains = |entry: &Entry| {
+            let is_set = |(name, value): &(String, String)| history.config.iter().any(|(n, v)| n == name && v == value);
             fits_words(&entry.command, &command)
                 && fits(&entry.redis, &redis)
                 && fits(&entry.gimmal, &gimmal)
                 && entry.config.iter().all(is_set)
-        })?;
+        };
+        let (entry, _) = self.entries.iter().zip(&history.came).find(|(entry, came)| **came && explains(entry))?;
         entry.met.set(entry.met.get() + 1);
         Some(if entry.ends { After::Ends } else { After::GoesOn })
     }
 
     /// Whether the data may differ although the replies are the same: an entry that ends an episode matches both.
-    pub fn ends_though_same(&self, words: &[Vec<u8>], reply: &Reply, queued: Option<&[Words]>) -> bool {
+    pub fn ends_though_same(
+        &self,
+        words: &[Vec<u8>],
+        reply: &Reply,
+        queued: Option<&[Words]>,
+        history: &History<'_>,
+    ) -> bool {
         match (reply, queued) {
             (Reply::Array(replies), Some(queued)) if is(words, 0, "EXEC") => {
-                replies.iter().zip(queued).any(|(reply, words)| self.ends_though_same(words, reply, None))
+                replies.iter().zip(queued).any(|(reply, words)| self.ends_though_same(words, reply, None, history))
             }
-            (Reply::Error(_), _) => self.explains(words, reply, reply, None, &[]) == Some(After::Ends),
+            (Reply::Error(_), _) => self.explains(words, reply, reply, None, history) == Some(After::Ends),
             _ => false,
         }
     }
@@ -121,16 +155,16 @@ impl Known {
         queued: &[Words],
         redis: &[Reply],
         gimmal: &[Reply],
-        config: &[(&str, String)],
+        history: &History<'_>,
     ) -> Option<After> {
         if [redis.len(), gimmal.len()] != [queued.len(); 2] {
             return None;
         }
         for ((redis, gimmal), words) in redis.iter().zip(gimmal).zip(queued) {
             let ends = if same(words, redis, gimmal, None) {
-                self.ends_though_same(words, redis, None)
+                self.ends_though_same(words, redis, None, history)
             } else {
-                self.explains(words, redis, gimmal, None, config)? == After::Ends
+                self.explains(words, redis, gimmal, None, history)? == After::Ends
             };
             // What follows in the transaction meets other data.
             if ends {
@@ -144,6 +178,14 @@ impl Known {
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
+}
+
+fn patterns(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_ascii_lowercase).collect()
+}
+
+fn lowercase(words: &[Vec<u8>]) -> Vec<String> {
+    words.iter().map(|word| shown(std::slice::from_ref(word)).to_ascii_lowercase()).collect()
 }
 
 fn fits(pattern: &str, text: &str) -> bool {
@@ -177,21 +219,50 @@ mod tests {
         let known = Known::parse(known).expect("a list");
         let error = Reply::Error(b"ERR abc".to_vec());
         let (one, two) = (Reply::Integer(1), Reply::Integer(2));
-        assert_eq!(known.explains(&words("get k"), &error, &Reply::Null, None, &[]), Some(After::Ends));
-        assert_eq!(known.explains(&words("get k"), &Reply::Null, &error, None, &[]), None);
-        assert_eq!(known.explains(&words("get k k"), &error, &Reply::Null, None, &[]), None);
-        let set = |line: &str, value: &str| known.explains(&words(line), &one, &two, None, &[("a", value.to_owned())]);
+        let get = |line: &str, redis: &Reply, gimmal: &Reply| {
+            known.explains(&words(line), redis, gimmal, None, &known.begin(&[]))
+        };
+        assert_eq!(get("get k", &error, &Reply::Null), Some(After::Ends));
+        assert_eq!(get("get k", &Reply::Null, &error), None);
+        assert_eq!(get("get k k", &error, &Reply::Null), None);
+        let set = |line: &str, value: &str| {
+            known.explains(&words(line), &one, &two, None, &known.begin(&[("a", value.to_owned())]))
+        };
         assert_eq!([set("SET k v w", "6"), set("SET k v", "5"), set("SET j", "6")], [Some(After::GoesOn), None, None]);
         assert_eq!(set("SET k", "6"), Some(After::GoesOn), "none are any words as well");
-        let known = Known::parse("== why\ncommand GET *\nredis -ERR a*\ngimmal -ERR a*\nends").expect("a list");
-        assert!(
-            known.ends_though_same(&words("GET k"), &error, None)
-                && !known.ends_though_same(&words("SET k"), &error, None)
-        );
-        let executed = Reply::Array(vec![Reply::Null, error]);
-        assert!(known.ends_though_same(&words("EXEC"), &executed, Some(&[words("GET j"), words("GET k")])));
         assert!(Known::parse("== why\ncommand GET *\n").is_err());
         assert!(Known::parse("redis x\n").is_err());
         assert!(super::known().is_ok());
+    }
+
+    #[test]
+    fn an_entry_that_fits_both_replies_ends_an_episode() {
+        let known = Known::parse("== why\ncommand GET *\nredis -ERR a*\ngimmal -ERR a*\nends").expect("a list");
+        let history = known.begin(&[]);
+        let error = Reply::Error(b"ERR abc".to_vec());
+        assert!(known.ends_though_same(&words("GET k"), &error, None, &history));
+        assert!(!known.ends_though_same(&words("SET k"), &error, None, &history));
+        assert!(!known.ends_though_same(&words("GET k"), &Reply::Null, None, &history));
+        let executed = Reply::Array(vec![Reply::Null, error]);
+        let queued = [words("GET j"), words("GET k")];
+        assert!(known.ends_though_same(&words("EXEC"), &executed, Some(&queued), &history));
+    }
+
+    #[test]
+    fn some_are_known_only_behind_other_commands() {
+        let known = "== why\ncommand GET *\nredis :1\ngimmal :2\nafter SET * x\nafter APPEND * ...\nends";
+        let known = Known::parse(known).expect("a list");
+        let get = |history: &History<'_>| {
+            known.explains(&words("GET k"), &Reply::Integer(1), &Reply::Integer(2), None, history)
+        };
+        let mut history = known.begin(&[]);
+        ["SET k y", "GET k", "SET k x y"].iter().for_each(|line| known.note(&words(line), &mut history));
+        assert_eq!(get(&history), None);
+        for line in ["set other X", "APPEND k z", "APPEND k"] {
+            let mut history = history.clone();
+            known.note(&words(line), &mut history);
+            assert_eq!(get(&history), Some(After::Ends), "after {line}");
+        }
+        assert!(Known::parse("== why\ncommand GET *\nredis :1\ngimmal :2\nafter SET").is_err(), "too wide");
     }
 }

@@ -1,10 +1,13 @@
-//! Commands that are more than one question: draws of random elements, complete scans, values carried across.
+//! Commands that are more than one question: draws of random elements, complete scans, values carried across. Those that
+//! ask again only where the replies differ have files of their own.
 
 use anyhow::{Context, Result};
 
-use super::compare::{is, same, shortest, shown, sorted};
+use super::compare::{by_no_key, is, same, shortest, shown, sorted};
+use super::encoding::{encoding, is_encoding};
 use super::grammar::Words;
 use super::pair::{Link, Pair, words};
+use super::search::{is_sorted_search, search};
 use crate::reply::Reply;
 use crate::wire::describe;
 
@@ -39,6 +42,12 @@ pub fn macro_for(command: &Words) -> Option<Macro> {
         Some(carry)
     } else if is_sort(command) {
         Some(sort)
+    } else if is_sorted_search(command) {
+        Some(search)
+    } else if is_encoding(command) {
+        Some(encoding)
+    } else if max_deleted_given(command).is_some() {
+        Some(set_id)
     } else if !create_consumers(command).is_empty() {
         Some(consume)
     } else {
@@ -102,7 +111,13 @@ fn sort(pair: &mut Pair, command: &Words) -> Result<Asked> {
         let answer = pair.redis.ask(step)?;
         reply = reply.or(is_sort.then_some(answer));
     }
-    Ok(asked(command, reply.context("one of the steps sorts")?, pair.gimmal.ask(command)?))
+    let (redis, gimmal) = (reply.context("one of the steps sorts")?, pair.gimmal.ask(command)?);
+    // Not sorted at all: lists and sorted sets then keep the order that they have.
+    if by_no_key(command) && kind != Reply::Simple(b"set".to_vec()) {
+        let is_error = matches!(gimmal, Reply::Error(_));
+        return Ok(Asked { unlike: (redis != gimmal).then_some((redis, gimmal)), is_error });
+    }
+    Ok(asked(command, redis, gimmal))
 }
 
 /// XREADGROUP, XCLAIM, XAUTOCLAIM: since Redis 7.2 the consumer is made even if it gets nothing; the oracle's may be missing.
@@ -117,6 +132,43 @@ fn consume(pair: &mut Pair, command: &Words) -> Result<Asked> {
         }
     }
     Ok(answered)
+}
+
+/// The MAXDELETEDID of XSETID, if it is an id.
+fn max_deleted_given(command: &Words) -> Option<(u64, u64)> {
+    let at = command.iter().position(|word| word.eq_ignore_ascii_case(b"MAXDELETEDID"))?;
+    is(command, 0, "XSETID").then(|| id_of(command.get(at + 1)?)).flatten()
+}
+
+fn id_of(text: &[u8]) -> Option<(u64, u64)> {
+    let text = str::from_utf8(text).ok()?;
+    let (ms, seq) = text.split_once('-').unwrap_or((text, "0"));
+    Some((ms.parse().ok()?, seq.parse().ok()?))
+}
+
+/// XSETID: one that lowers the id deleted last is reported like a difference, since the oracle's data are then other ones: it
+/// keeps deleted entries, which may from now on have higher ids than entries behind them.
+fn set_id(pair: &mut Pair, command: &Words) -> Result<Asked> {
+    let mut info = words(&["XINFO", "STREAM"]);
+    info.extend(command.get(1).cloned());
+    let info = pair.redis.ask(&info)?;
+    let (redis, gimmal) = pair.ask_one(command)?;
+    let is_set = [&redis, &gimmal].iter().all(|reply| **reply == Reply::Simple(b"OK".to_vec()));
+    if is_set && max_deleted_of(&info) > max_deleted_given(command) {
+        return Ok(Asked { unlike: Some((redis, gimmal)), is_error: false });
+    }
+    Ok(asked(command, redis, gimmal))
+}
+
+/// What XINFO STREAM says of it.
+fn max_deleted_of(info: &Reply) -> Option<(u64, u64)> {
+    let is_name = |name: &Reply| *name == Reply::Bulk(b"max-deleted-entry-id".to_vec());
+    let value = match info {
+        Reply::Array(fields) => fields.chunks(2).find(|field| is_name(&field[0])).and_then(|field| field.get(1)),
+        Reply::Map(fields) => fields.iter().find(|(name, _)| is_name(name)).map(|(_, value)| value),
+        _ => None,
+    };
+    if let Some(Reply::Bulk(id)) = value { id_of(id) } else { None }
 }
 
 /// SPOP: what the server under test draws must be in the oracle's set, from where it is removed.
@@ -268,7 +320,8 @@ fn carry(pair: &mut Pair, command: &Words) -> Result<Asked> {
     Ok(asked(command, restored.0, restored.1))
 }
 
-fn asked(command: &Words, redis: Reply, gimmal: Reply) -> Asked {
+/// What came of a command that both were asked.
+pub fn asked(command: &Words, redis: Reply, gimmal: Reply) -> Asked {
     let is_error = matches!(gimmal, Reply::Error(_));
     Asked { unlike: (!same(command, &redis, &gimmal, None)).then_some((redis, gimmal)), is_error }
 }
@@ -276,4 +329,24 @@ fn asked(command: &Words, redis: Reply, gimmal: Reply) -> Asked {
 /// For a report: which macro a command is.
 pub fn explained(command: &Words) -> String {
     if is(command, 0, "CARRY") { format!("{} (DUMP here, RESTORE there)", shown(command)) } else { shown(command) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_deleted_last_is_found() {
+        let given = |line: &str| max_deleted_given(&crate::words::split(line).expect("splits"));
+        assert_eq!(given("xsetid x 9-9 ENTRIESADDED 3 maxdeletedid 8-1"), Some((8, 1)));
+        assert_eq!(
+            [given("XSETID x 9 MAXDELETEDID abc"), given("XSETID x 9"), given("XADD x 9 MAXDELETEDID 1")],
+            [None; 3]
+        );
+        let (name, id) = (Reply::Bulk(b"max-deleted-entry-id".to_vec()), Reply::Bulk(b"8-2".to_vec()));
+        assert_eq!(max_deleted_of(&Reply::Map(vec![(name.clone(), id.clone())])), Some((8, 2)));
+        let flat = vec![Reply::Bulk(b"length".to_vec()), Reply::Integer(1), name, id];
+        assert_eq!(max_deleted_of(&Reply::Array(flat)), Some((8, 2)));
+        assert_eq!(max_deleted_of(&Reply::Error(b"ERR no such key".to_vec())), None);
+    }
 }

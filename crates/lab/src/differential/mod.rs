@@ -7,12 +7,14 @@
 
 mod compare;
 mod dice;
+mod encoding;
 mod episode;
 mod grammar;
 mod known;
 mod macros;
 mod pair;
 mod play;
+mod search;
 mod shrink;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::compare::{is, same, shown};
+use super::encoding::encoding;
 use super::episode::{Episode, Step};
 use super::grammar::Words;
-use super::known::{After, Known};
+use super::known::{After, History, Known};
 use super::macros::{Asked, Macro, explained, goes_into_transaction, macro_for};
 use super::pair::{Pair, words};
 use crate::reply::Reply;
@@ -64,7 +65,8 @@ pub fn play(ports: [u16; 2], episode: &Episode, known: &Known) -> Result<Outcome
     set_up.extend(episode.config.iter().map(|(name, value)| words(&["CONFIG", "SET", name, value])));
     control.ask(&set_up)?;
     let pairs = episode.protocols.iter().map(|protocol| Pair::connect(ports, *protocol)).collect::<Result<_>>()?;
-    let mut play = Play { control, pairs, known, config: &episode.config, played: Played::default(), step: 0 };
+    let history = known.begin(&episode.config);
+    let mut play = Play { control, pairs, known, history, played: Played::default(), step: 0 };
     Ok(match play.steps(&episode.steps) {
         Ok(()) => Ok(play.played),
         Err(Stop::Known) => Ok(Played { cut_short: true, ..play.played }),
@@ -76,7 +78,7 @@ struct Play<'a> {
     control: Pair,
     pairs: Vec<Pair>,
     known: &'a Known,
-    config: &'a [(&'static str, String)],
+    history: History<'a>,
     played: Played,
     step: usize,
 }
@@ -137,10 +139,16 @@ impl Play<'_> {
     }
 
     fn ask_macro(&mut self, connection: usize, words: &Words, ask: Macro) -> Result<(), Stop> {
-        let Asked { unlike, is_error } = ask(&mut self.pairs[connection], words)
-            .map_err(|error| self.failed(std::slice::from_ref(words), &error))?;
-        self.played.commands += 1;
-        self.count_one(words, is_error);
+        let asked = ask(&mut self.pairs[connection], words);
+        if let Ok(asked) = &asked {
+            self.played.commands += 1;
+            self.count_one(words, asked.is_error);
+        }
+        self.answered(words, asked)
+    }
+
+    fn answered(&mut self, words: &Words, asked: Result<Asked>) -> Result<(), Stop> {
+        let Asked { unlike, .. } = asked.map_err(|error| self.failed(std::slice::from_ref(words), &error))?;
         unlike.map_or(Ok(()), |(redis, gimmal)| self.differ(words, &redis, &gimmal, None))
     }
 
@@ -182,12 +190,11 @@ impl Play<'_> {
             };
             self.played.keys += u64::try_from(keys.len()).expect("a length fits 64 bits");
             for key in keys {
-                let replies = self.control(&[
-                    of_key(&["TYPE"], &key),
-                    of_key(&["OBJECT", "ENCODING"], &key),
-                    of_key(&["PEXPIRETIME"], &key),
-                ])?;
+                let replies = self.control(&[of_key(&["TYPE"], &key), of_key(&["PEXPIRETIME"], &key)])?;
                 let Some((Reply::Simple(kind), _)) = replies.first() else { continue };
+                let ask_encoding = of_key(&["OBJECT", "ENCODING"], &key);
+                let asked = encoding(&mut self.control, &ask_encoding);
+                self.answered(&ask_encoding, asked)?;
                 self.control(&whole_value(kind, &key))?;
             }
         }
@@ -202,15 +209,19 @@ impl Play<'_> {
         Ok(replies)
     }
 
-    fn compare(&self, words: &Words, redis: Reply, gimmal: Reply, queued: Option<&[Words]>) -> Result<(), Stop> {
+    fn compare(&mut self, words: &Words, redis: Reply, gimmal: Reply, queued: Option<&[Words]>) -> Result<(), Stop> {
+        // One that is queued counts already: what is known after it is then known a little too early.
+        if !matches!(redis, Reply::Error(_)) {
+            self.known.note(words, &mut self.history);
+        }
         if !same(words, &redis, &gimmal, queued) {
             return self.differ(words, &redis, &gimmal, queued);
         }
-        if self.known.ends_though_same(words, &redis, queued) { Err(Stop::Known) } else { Ok(()) }
+        if self.known.ends_though_same(words, &redis, queued, &self.history) { Err(Stop::Known) } else { Ok(()) }
     }
 
     fn differ(&self, words: &Words, redis: &Reply, gimmal: &Reply, queued: Option<&[Words]>) -> Result<(), Stop> {
-        match self.known.explains(words, redis, gimmal, queued, self.config) {
+        match self.known.explains(words, redis, gimmal, queued, &self.history) {
             Some(After::GoesOn) => Ok(()),
             Some(After::Ends) => Err(Stop::Known),
             None => {
