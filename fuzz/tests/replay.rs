@@ -103,7 +103,9 @@ impl Random {
             0 if !corpus.is_empty() => corpus[self.below(corpus.len())].clone(),
             _ => Vec::new(),
         };
-        for _ in 0..self.below(60) {
+        // A value that is only a little wrong gets further than one that is wrong all over.
+        let most = if self.below(2) == 0 { 4 } else { 60 };
+        for _ in 0..self.below(most) {
             let at = self.below(bytes.len() + 1);
             match self.below(4) {
                 0 if at < bytes.len() => bytes[at] = self.byte(),
