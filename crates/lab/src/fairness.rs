@@ -308,7 +308,7 @@ impl Other {
         while !over.load(Relaxed) {
             let count = match self.stream.read(&mut chunk) {
                 Ok(count) => count,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error) if is_passing(&error) => continue,
                 Err(error) => return Err(error).context("read"),
             };
             ensure!(count > 0, "the server closed the connection");
@@ -323,6 +323,11 @@ impl Other {
     }
 }
 
+/// Whether it is worth another try: nothing came or went in time, or the wait was interrupted.
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
 /// Bytes of one write: a longer one would keep the processor in the kernel, where the probe cannot have it.
 const WRITE_BYTES: usize = 64 * 1024;
 
@@ -331,7 +336,7 @@ fn send(mut stream: &TcpStream, mut bytes: &[u8], over: &AtomicBool) -> Result<(
     while !bytes.is_empty() && !over.load(Relaxed) {
         match stream.write(&bytes[..bytes.len().min(WRITE_BYTES)]) {
             Ok(count) => bytes = &bytes[count..],
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) if is_passing(&error) => {}
             Err(error) => return Err(error).context("write"),
         }
     }

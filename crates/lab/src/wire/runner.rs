@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::pattern::{Variables, describe, expand};
 use super::script::{Action, Case, Script, Step};
@@ -57,24 +57,40 @@ pub struct Blank {
 }
 
 /// A reply that takes longer has not come.
-const REPLY_LIMIT: Duration = Duration::from_secs(5);
+const REPLY_LIMIT: Duration = Duration::from_secs(30);
 /// What is called silence.
 const SILENCE: Duration = Duration::from_millis(60);
 /// Between pieces of raw bytes, so that the server reads them apart.
 const CUT: Duration = Duration::from_millis(10);
+/// Between two looks at what must come to be.
+const AGAIN: Duration = Duration::from_millis(2);
+/// What INFO says when the runner's own connection is the only one.
+const ALONE: &[u8] = b"\r\nconnected_clients:1\r\n";
 
-/// Empties the keyspace, so that the next case starts clean.
+/// Empties the keyspace and waits until the clients of earlier cases are gone, so that the next case starts clean.
 pub fn reset<N: Network>(network: &mut N, script: &Script) -> Result<(), Failure> {
-    match admin(network, script, &["FLUSHALL"])? {
-        Reply::Simple(_) => Ok(()),
-        other => Err(fail(0, format!("cannot empty the keyspace: {}", describe(&other)))),
+    let mut admin = Admin::connect(network, script)?;
+    match admin.ask(&["FLUSHALL"])? {
+        Reply::Simple(_) => {}
+        other => return Err(fail(0, format!("cannot empty the keyspace: {}", describe(&other)))),
+    }
+    let started = Instant::now();
+    loop {
+        match admin.ask(&["INFO", "clients"])? {
+            Reply::Bulk(text) if text.windows(ALONE.len()).any(|part| part == ALONE) => return Ok(()),
+            Reply::Bulk(text) if started.elapsed() > REPLY_LIMIT => {
+                return Err(fail(0, format!("others stay connected: {}", String::from_utf8_lossy(&text))));
+            }
+            Reply::Bulk(_) => network.pause(AGAIN).map_err(|error| fail(0, error.to_string()))?,
+            other => return Err(fail(0, format!("cannot count the clients: {}", describe(&other)))),
+        }
     }
 }
 
 /// The first command that `case` needs and the server does not know.
 pub fn missing_command<N: Network>(network: &mut N, script: &Script, case: &Case) -> Result<Option<String>, Failure> {
     for command in &case.needs {
-        if let Reply::Array(known) = admin(network, script, &["COMMAND", "INFO", command])?
+        if let Reply::Array(known) = Admin::connect(network, script)?.ask(&["COMMAND", "INFO", command])?
             && matches!(known[..], [Reply::NullArray | Reply::NullBulk])
         {
             return Ok(Some(command.clone()));
@@ -83,18 +99,23 @@ pub fn missing_command<N: Network>(network: &mut N, script: &Script, case: &Case
     Ok(None)
 }
 
-/// Sends one command on a connection of the runner's own.
-fn admin<N: Network>(network: &mut N, script: &Script, words: &[&str]) -> Result<Reply, Failure> {
-    let connection = network.connect().map_err(|error| fail(0, format!("connect: {error}")))?;
-    let mut client = Client::new(connection, Protocol::Resp2);
-    let mut ask = |words: &[&str]| {
-        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-        client.command(&words).and_then(|()| client.reply()).map_err(|message| fail(0, message))
-    };
-    if let Some(password) = &script.password {
-        ask(&["AUTH", password])?;
+/// A connection of the runner's own.
+struct Admin<T>(Client<T>);
+
+impl<T: Transport> Admin<T> {
+    fn connect<N: Network<Connection = T>>(network: &mut N, script: &Script) -> Result<Self, Failure> {
+        let connection = network.connect().map_err(|error| fail(0, format!("connect: {error}")))?;
+        let mut admin = Self(Client::new(connection, Protocol::Resp2));
+        if let Some(password) = &script.password {
+            admin.ask(&["AUTH", password])?;
+        }
+        Ok(admin)
     }
-    ask(words)
+
+    fn ask(&mut self, words: &[&str]) -> Result<Reply, Failure> {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        self.0.command(&words).and_then(|()| self.0.reply()).map_err(|message| fail(0, message))
+    }
 }
 
 /// Plays `case` with connections that speak `protocol`, and returns what stands for its blanks.
@@ -102,7 +123,14 @@ fn admin<N: Network>(network: &mut N, script: &Script, words: &[&str]) -> Result
 /// # Errors
 /// The first step that went otherwise than the script says.
 pub fn run_case<N: Network>(network: &mut N, case: &Case, protocol: Protocol) -> Result<Vec<Blank>, Failure> {
-    let mut play = Play { network, protocol, clients: BTreeMap::new(), variables: Variables::new(), blanks: vec![] };
+    let mut play = Play {
+        network,
+        protocol,
+        clients: BTreeMap::new(),
+        variables: Variables::new(),
+        blanks: vec![],
+        until: Until::Once,
+    };
     for step in &case.steps {
         play.step(step).map_err(|message| fail(step.line, message))?;
     }
@@ -121,11 +149,25 @@ struct Play<'a, N: Network> {
     clients: BTreeMap<String, Client<N::Connection>>,
     variables: Variables,
     blanks: Vec<Blank>,
+    until: Until,
+}
+
+/// Whether a command is sent again if its reply is not as expected.
+enum Until {
+    Once,
+    /// The next one is.
+    Next,
+    /// This one is.
+    Again(Vec<Vec<u8>>),
 }
 
 impl<N: Network> Play<'_, N> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match &step.action {
+            Action::Until => {
+                self.until = Until::Next;
+                return Ok(());
+            }
             Action::Sleep(time) => return self.network.pause(*time).map_err(|error| error.to_string()),
             Action::Close => {
                 let closed = self.clients.remove(&step.connection);
@@ -138,7 +180,10 @@ impl<N: Network> Play<'_, N> {
         match &step.action {
             Action::Command(words) => {
                 let words: Vec<Vec<u8>> = words.iter().map(|word| expand(word, &self.variables)).collect();
-                client.command(&words)
+                let sent = client.command(&words);
+                let is_again = matches!(self.until, Until::Next);
+                self.until = if is_again { Until::Again(words) } else { Until::Once };
+                sent
             }
             Action::Raw(pieces) => {
                 for (at, piece) in pieces.iter().enumerate() {
@@ -150,11 +195,20 @@ impl<N: Network> Play<'_, N> {
                 Ok(())
             }
             Action::Expect(only, pattern) if only.is_none_or(|only| only == client.protocol) => {
-                let reply = client.reply()?;
+                let mut reply = client.reply()?;
                 if *pattern == Pattern::Blank {
                     self.blanks.push(Blank { line: step.line, pattern: describe(&reply) });
                 }
-                let fits = pattern.matches(&reply, client.protocol, &mut self.variables);
+                let mut fits = pattern.matches(&reply, client.protocol, &mut self.variables);
+                let started = Instant::now();
+                if let Until::Again(words) = std::mem::replace(&mut self.until, Until::Once) {
+                    while !fits && started.elapsed() < REPLY_LIMIT {
+                        self.network.pause(AGAIN).map_err(|error| error.to_string())?;
+                        client.command(&words)?;
+                        reply = client.reply()?;
+                        fits = pattern.matches(&reply, client.protocol, &mut self.variables);
+                    }
+                }
                 fits.then_some(()).ok_or_else(|| format!("the reply is {}", describe(&reply)))
             }
             Action::ExpectEnd => client.expect_end(),
@@ -357,6 +411,11 @@ mod tests {
     fn a_case_that_goes_otherwise_fails_where_it_does() {
         let failed = play("> PING\n< +PONG\n", &[b"+PING\r\n"]);
         assert_eq!(failed, Err((3, "the reply is +PING".to_owned())));
+        assert!(
+            play("! until\n> GET\n< :2\n> GET\n< :1\n", &[b":0\r\n", b":1\r\n", b":2\r\n", b":1\r\n", b""]).is_ok()
+        );
+        let failed = play("! until\n> GET\n< :1\n> GET\n< :2\n", &[b":0\r\n", b":1\r\n", b":0\r\n"]);
+        assert_eq!(failed, Err((6, "the reply is :0".to_owned())), "the next one is asked once");
         let failed = play("> PING\n< +PONG\n", &[b"+PONG\r\n+PONG\r\n"]).expect_err("a reply too many");
         assert!(failed.1.contains("at the end of the case"), "{failed:?}");
         assert!(play("> PING\n< EOF\n", &[b"+PONG\r\n"]).is_err());

@@ -75,6 +75,8 @@ pub enum Action {
     Close,
     /// Lets time pass.
     Sleep(Duration),
+    /// The next command is sent again and again until its reply is as expected.
+    Until,
 }
 
 impl Script {
@@ -161,6 +163,7 @@ fn step(line: &str) -> Result<(String, Action)> {
         return match directive.split_once(' ') {
             Some(("sleep", ms)) => Ok((String::new(), Action::Sleep(Duration::from_millis(ms.trim().parse()?)))),
             Some(("close", name)) => Ok((name.trim().to_owned(), Action::Close)),
+            None if directive == "until" => Ok((String::new(), Action::Until)),
             None if directive == "close" => Ok((String::new(), Action::Close)),
             _ => bail!("no such directive"),
         };

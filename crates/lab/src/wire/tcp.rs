@@ -40,11 +40,18 @@ impl Transport for TcpStream {
         // The kernel knows no timeout of zero; one that short asks only for what is there.
         self.set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
         let mut chunk = [0; 64 * 1024];
-        match self.read(&mut chunk) {
+        // Stopped and continued, as by a debugger, a wait ends early: that is no silence.
+        let received = loop {
+            match self.read(&mut chunk) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                received => break received,
+            }
+        };
+        match received {
             Ok(0) => Ok(Received::Closed),
             Ok(length) => Ok(Received::Bytes(chunk[..length].to_vec())),
             Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(Received::Nothing),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(Received::Nothing),
                 ErrorKind::ConnectionReset => Ok(Received::Closed),
                 _ => Err(error),
             },
