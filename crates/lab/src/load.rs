@@ -158,7 +158,7 @@ fn split_options(mut words: &[String]) -> Result<(Options, &[String])> {
 /// Time before the measured window, in which connections and caches settle.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// A server that answers nothing for so long has failed.
-const SILENCE_LIMIT_MS: i32 = 5000;
+const SILENCE_LIMIT_MS: i32 = 30_000;
 const READ_BYTES: usize = 1 << 20;
 /// Batches made beforehand hold so many keys altogether.
 const SAMPLED_KEYS: usize = 1 << 17;
@@ -430,7 +430,10 @@ fn learn_reply_bytes(shape: &Shape, batch: &[u8]) -> Result<usize> {
 fn await_count(stream: &mut TcpStream, input: &mut [u8], counter: &mut ReplyCounter, count: u64) -> Result<usize> {
     let mut taken = 0;
     while counter.replies() < count {
-        let length = stream.read(input).context("no reply")?;
+        let length = match stream.read(input) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            read => read.context("no reply")?,
+        };
         ensure!(length > 0, "the server closed a connection");
         counter.feed(&input[..length])?;
         taken += length;
@@ -484,7 +487,7 @@ mod tests {
     #[test]
     fn a_load_counts_what_is_answered() {
         let port = canned(GET_BYTES, b"$1\r\nx\r\n");
-        let measured = run(&shape(port, 4), Duration::from_millis(50)).expect("runs");
+        let measured = run(&shape(port, 4), Duration::from_millis(1000)).expect("runs");
         assert!(measured.rps > 100.0, "{measured:?}");
         assert!(measured.p50_us <= measured.p99_us && measured.p99_us <= measured.max_us, "{measured:?}");
         assert_eq!(measured.requests % 4, 0);
@@ -525,7 +528,7 @@ mod tests {
             1 => vec![b"*2\r\n$5\r\nab", b"cde\r\n", b"%1\r\n+a\r\n:1\r", b"\n"],
             _ => vec![b"$-1\r\n"],
         });
-        let measured = run(&shape(port, 1), Duration::from_millis(300)).expect("runs");
+        let measured = run(&shape(port, 1), Duration::from_millis(1000)).expect("runs");
         assert!(measured.by_length > 0.3 && measured.by_length < 0.7, "{measured:?}");
         assert!(measured.nulls > 0 && measured.rps > 1.0, "{measured:?}");
     }
@@ -534,10 +537,10 @@ mod tests {
     fn a_batch_taken_for_whole_by_mistake_ends_the_run() {
         // The second answer is one reply in two writes, the first of which has the learned length and ends like a reply.
         let port = scripted(|turn| if turn == 1 { vec![b"$4\r\n\r\n", b"ab\r\n"] } else { vec![b"+abc\r\n"] });
-        let error = run(&shape(port, 1), Duration::from_millis(200)).expect_err("a reply beyond those asked for");
+        let error = run(&shape(port, 1), Duration::from_secs(5)).expect_err("a reply beyond those asked for");
         assert!(error.to_string().contains("a reply cannot start with 'a'"), "{error:#}");
         let port = scripted(|turn| if turn == 1 { vec![b"+abc\r\n:1\r\n"] } else { vec![b"+abc\r\n"] });
-        let error = run(&shape(port, 1), Duration::from_millis(200)).expect_err("a reply beyond those asked for");
+        let error = run(&shape(port, 1), Duration::from_secs(5)).expect_err("a reply beyond those asked for");
         assert!(error.to_string().contains("more replies than commands"), "{error:#}");
     }
 
@@ -553,14 +556,14 @@ mod tests {
     fn errors_can_be_accepted() {
         let mut shape = shape(canned(GET_BYTES, b"-ERR no\r\n"), 1);
         shape.accepts_errors = true;
-        let measured = run(&shape, Duration::from_millis(50)).expect("runs");
+        let measured = run(&shape, Duration::from_millis(1000)).expect("runs");
         assert!(measured.errors > 0 && measured.errors + 10 > measured.requests, "{measured:?}");
     }
 
     #[test]
     fn an_error_reply_ends_the_load() {
         let port = canned(GET_BYTES, b"-ERR no\r\n");
-        let error = run(&shape(port, 1), Duration::from_millis(50)).expect_err("refused");
+        let error = run(&shape(port, 1), Duration::from_millis(1000)).expect_err("refused");
         assert!(error.to_string().contains("ERR no"), "{error:#}");
         assert!(fill(&shape(port, 2)).is_err());
     }

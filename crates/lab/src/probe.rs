@@ -250,6 +250,21 @@ mod tests {
     /// A server that stalls once must be charged for every request that the stall delayed.
     #[test]
     fn a_stall_is_charged_to_all_it_delayed() {
+        // A machine that stands still meanwhile delays others, too, and makes the probe late itself.
+        let mut probed = probe_stalled();
+        for _ in 1..5 {
+            if probed.sent_late_max() > Duration::from_millis(20) {
+                probed = probe_stalled();
+            }
+        }
+        assert_eq!(probed.latencies_ns.len(), 300);
+        let delayed = probed.latencies_ns.iter().filter(|ns| **ns > 20_000_000).count();
+        assert!((60..=200).contains(&delayed), "{delayed} requests were charged");
+        assert!(probed.line(1000.0).contains("300 answered"));
+    }
+
+    /// Probes a server that stalls once, for 100 ms.
+    fn probe_stalled() -> Probed {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         std::thread::spawn(move || {
@@ -268,10 +283,6 @@ mod tests {
         let words = ["--port", &port.to_string(), "--rate", "1000", "--connections", "1", "--seconds", "0.3"];
         let words = words.iter().chain(&["--command", "PING", "--keys", "0"]);
         let settings = Settings::parse(&mut lexopt::Parser::from_args(words)).expect("parses");
-        let probed = probe(&settings, port).expect("probes");
-        assert_eq!(probed.latencies_ns.len(), 300);
-        let delayed = probed.latencies_ns.iter().filter(|ns| **ns > 20_000_000).count();
-        assert!((60..=200).contains(&delayed), "{delayed} requests were charged");
-        assert!(probed.line(1000.0).contains("300 answered"));
+        probe(&settings, port).expect("probes")
     }
 }

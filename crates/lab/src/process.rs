@@ -45,7 +45,7 @@ pub struct ServerProcess {
 }
 
 /// How long a server may take until it accepts connections.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 impl ServerProcess {
     /// Starts the server, on processor `cpu` if given, in a new directory under `parent`, and waits until it accepts.
@@ -230,7 +230,7 @@ mod tests {
         let start = Instant::now();
         let before = cpu_us_of(pid).expect("alive");
         while cpu_us_of(pid).expect("alive") <= before {
-            assert!(start.elapsed() < Duration::from_secs(10), "no time used in 10 s of spinning");
+            assert!(start.elapsed() < Duration::from_secs(60), "no time used in 60 s of spinning");
         }
         assert!(busy_us_of(&[0]).expect("there is a processor 0") > 0);
         assert!(busy_us_of(&[1 << 20]).is_err());

@@ -57,7 +57,7 @@ pub struct Link {
 }
 
 /// A reply that takes longer has not come.
-const REPLY_LIMIT: Duration = Duration::from_secs(10);
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 impl Link {
     fn connect(port: u16, protocol: Protocol) -> Result<Self> {
