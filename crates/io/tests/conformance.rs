@@ -400,17 +400,25 @@ fn waiting_keeps_to_its_timeout(world: &World) {
         assert_eq!(server.pass(Some(timeout)), []);
         assert!(start.elapsed() >= timeout, "{:?} of {timeout:?}", start.elapsed());
     }
-    let start = Instant::now();
-    for _ in 0..100 {
-        assert_eq!(server.pass(Some(Duration::ZERO)), []);
-    }
-    assert!(start.elapsed() < Duration::from_secs(1));
-    let (near, _far) = world.connection();
-    let conn = server.attach(near);
-    server.close(conn);
-    let start = Instant::now();
-    server.until("closing", |_, seen| seen == [Seen::Closed(conn)]);
-    assert!(start.elapsed() < Duration::from_secs(1), "a completion at hand ends the wait");
+    // What the engine waits for comes each time; what the machine adds does not.
+    let soon = |what: &str, act: &mut dyn FnMut()| {
+        let times = (0..3).map(|_| {
+            let start = Instant::now();
+            act();
+            start.elapsed()
+        });
+        let shortest = times.min().expect("three");
+        assert!(shortest < Duration::from_secs(1), "{what} took {shortest:?}");
+    };
+    soon("100 waits that may not sleep", &mut || {
+        (0..100).for_each(|_| assert_eq!(server.pass(Some(Duration::ZERO)), []));
+    });
+    soon("a wait with a completion at hand", &mut || {
+        let (near, _far) = world.connection();
+        let conn = server.attach(near);
+        server.close(conn);
+        while server.pass(Some(PATIENCE)) != [Seen::Closed(conn)] {}
+    });
     server.finish();
 }
 

@@ -19,7 +19,7 @@ use gimmal_io::{
 };
 
 /// How long anything may take before the test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A kind of engine, and of connections that go with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
