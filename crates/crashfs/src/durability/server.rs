@@ -13,10 +13,10 @@ use gimmal_resp::Reply;
 use super::client::Client;
 
 /// How long a server may take until it serves.
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the children of a killed server may take to disappear.
-const END_LIMIT: Duration = Duration::from_secs(10);
+const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// How to start one: program and arguments, in which `{dir}` and `{port}` are replaced.
 #[derive(Clone, Debug)]
