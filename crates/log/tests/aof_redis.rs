@@ -95,6 +95,8 @@ impl Redis {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--appendonly", "yes", "--save", ""])
+            // What it has answered is in its file, whatever its thread that syncs does.
+            .args(["--appendfsync", "always"])
             .args(["--appenddirname", DIRECTORY, "--appendfilename", NAME, "--aof-load-truncated", "no", "--dir"])
             .arg(&scratch.0)
             .stdout(Stdio::null())
@@ -109,7 +111,7 @@ impl Redis {
         let started = Instant::now();
         loop {
             assert!(child.try_wait().expect("a state").is_none(), "redis-server refused the directory");
-            assert!(started.elapsed() < Duration::from_secs(30), "redis-server does not start");
+            assert!(started.elapsed() < Duration::from_secs(60), "redis-server does not start");
             if let Ok(connection) = TcpStream::connect(("127.0.0.1", port)) {
                 let mut redis = Redis { child, connection };
                 if redis.ask("PING").starts_with("+PONG") {
@@ -122,7 +124,7 @@ impl Redis {
     }
 
     fn ask(&mut self, line: &str) -> String {
-        self.connection.set_read_timeout(Some(Duration::from_secs(10))).expect("a limit");
+        self.connection.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         self.connection.write_all(format!("{line}\r\n").as_bytes()).expect("sent");
         let mut reply = vec![0; 64 * 1024];
         let count = self.connection.read(&mut reply).expect("an answer");

@@ -14,7 +14,7 @@ const WORKERS: usize = 8;
 const RECORDS: u32 = 60_000;
 const HEAD: usize = 16;
 /// A wake that takes longer than this does not come.
-const LOST: Duration = Duration::from_secs(20);
+const LOST: Duration = Duration::from_secs(60);
 
 /// A record: its length, worker and number, then bytes that follow from these.
 fn record(worker: u32, number: u32, out: &mut Vec<u8>) {

@@ -179,7 +179,7 @@ impl Redis {
         let redis = Redis { child, directory };
         let begun = Instant::now();
         while let Err(error) = UnixStream::connect(redis.socket()) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "redis-server does not answer: {error}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "redis-server does not answer: {error}");
             std::thread::sleep(Duration::from_millis(10));
         }
         Some(redis)

@@ -176,7 +176,7 @@ impl Redis {
         let stream = loop {
             match UnixStream::connect(directory.join("socket")) {
                 Ok(stream) => break stream,
-                Err(error) if begun.elapsed() > Duration::from_secs(20) => {
+                Err(error) if begun.elapsed() > Duration::from_secs(60) => {
                     panic!("redis-server does not answer: {error}")
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),

@@ -49,7 +49,7 @@ impl Oracle {
             match UnixStream::connect(directory.path().join("oracle.sock")) {
                 Ok(stream) => break BufReader::new(stream),
                 Err(error) => {
-                    assert!(begun.elapsed() < Duration::from_secs(10), "redis-server does not answer: {error}")
+                    assert!(begun.elapsed() < Duration::from_secs(60), "redis-server does not answer: {error}")
                 }
             }
             std::thread::sleep(Duration::from_millis(10));
