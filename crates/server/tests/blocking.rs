@@ -36,7 +36,7 @@ fn await_info(control: &mut Client, wanted: &str) {
         if info.contains(wanted) {
             return;
         }
-        assert!(started.elapsed() < Duration::from_secs(20), "{wanted:?} was expected: {info}");
+        assert!(started.elapsed() < Duration::from_secs(60), "{wanted:?} was expected: {info}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -85,7 +85,11 @@ fn every_element_is_delivered_once() {
                     let mut random = Random(consumer as u64 * 31 + 5);
                     let started = Instant::now();
                     while left.load(Relaxed) > 0 {
-                        assert!(started.elapsed() < Duration::from_secs(60), "{} elements missing", left.load(Relaxed));
+                        assert!(
+                            started.elapsed() < Duration::from_secs(120),
+                            "{} elements missing",
+                            left.load(Relaxed)
+                        );
                         let timeout = ["0.001", "0.02", "0.3"][random.below(3)];
                         let taken: Vec<Vec<u8>> = match random.below(3) {
                             0 => {
@@ -301,6 +305,12 @@ fn who_reads_for_a_group_is_told_that_the_stream_has_gone() {
 #[test]
 fn many_waiters_of_one_key_are_served_in_one_go() {
     const WAITERS: usize = 3000;
+    // Both ends are this process's, and so are those of the other tests.
+    let files = gimmal_lab::sys::raise_open_files().expect("the limit can be read");
+    if files < 2 * WAITERS as u64 + 200 {
+        eprintln!("not run: {WAITERS} waiters of one key: only {files} files may be open here");
+        return;
+    }
     let server = InProcess::start(1);
     let mut control = server.connect();
     let mut waiters: Vec<Client> = (0..WAITERS).map(|_| server.connect()).collect();

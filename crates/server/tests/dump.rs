@@ -197,12 +197,12 @@ fn keys_move_to_another_server() {
     for (key, commands, how) in values() {
         commands.iter().for_each(|command| drop(ours.ask(command)));
         let before = seen(&mut ours, key, how);
-        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000 COPY AUTH secret"));
+        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 60000 COPY AUTH secret"));
         assert!(is_ok(&reply), "{key}: {reply:?}");
         assert_eq!((seen(&mut ours, key, how), seen(&mut theirs, key, how)), (before.clone(), before.clone()));
-        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000 AUTH secret"));
+        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 60000 AUTH secret"));
         assert!(running::error_text(&reply).contains("BUSYKEY"), "{key}: {reply:?}");
-        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000 REPLACE AUTH2 default secret"));
+        let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 60000 REPLACE AUTH2 default secret"));
         assert!(is_ok(&reply), "{key}: {reply:?}");
         assert_eq!(ours.ask(&format!("EXISTS {key}")), Reply::Integer(0));
         assert_eq!(seen(&mut theirs, key, how), before);
@@ -215,7 +215,7 @@ fn keys_move_to_another_server() {
         port.to_string().as_bytes(),
         b"",
         b"3",
-        b"5000",
+        b"60000",
         b"AUTH",
         b"secret",
         b"KEYS",
@@ -228,9 +228,9 @@ fn keys_move_to_another_server() {
     theirs.ask("SELECT 3");
     assert_eq!(theirs.ask("GET a"), Reply::Bulk(b"1".to_vec()));
     assert!(matches!(theirs.ask("PTTL b"), Reply::Integer(90_000..=100_000)));
-    assert_eq!(ours.ask(&format!("MIGRATE 127.0.0.1 {port} a 0 5000")), Reply::Simple(b"NOKEY".to_vec()));
+    assert_eq!(ours.ask(&format!("MIGRATE 127.0.0.1 {port} a 0 60000")), Reply::Simple(b"NOKEY".to_vec()));
     ours.ask("SET a 1");
-    let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} a 0 5000"));
+    let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} a 0 60000"));
     assert!(running::error_text(&reply).contains("NOAUTH"), "{reply:?}");
     let reply = ours.ask("MIGRATE 127.0.0.1 1 a 0 500");
     assert!(running::error_text(&reply).starts_with("IOERR"), "{reply:?}");
@@ -240,10 +240,14 @@ fn keys_move_to_another_server() {
     ours.ask(&many("RPUSH moving", 50_000, |n| format!("item:{n}")));
     theirs.ask("SELECT 0");
     let mut writer = here.connect();
-    let writing = std::thread::spawn(move || (0..2000).map(|_| writer.ask("RPUSHX moving x")).collect::<Vec<_>>());
-    let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} moving 0 5000 AUTH secret"));
+    // It has begun, and the key is there, before the key moves.
+    let first = writer.ask("RPUSHX moving x");
+    assert_eq!(first, Reply::Integer(50_001));
+    let rest = (1..2000).map(move |_| writer.ask("RPUSHX moving x"));
+    let writing = std::thread::spawn(move || std::iter::once(first).chain(rest).collect::<Vec<_>>());
+    let reply = ours.ask(&format!("MIGRATE 127.0.0.1 {port} moving 0 60000 AUTH secret"));
     let lengths = writing.join().expect("the writer ends well");
-    let last = lengths.iter().rfind(|reply| **reply != Reply::Integer(0)).expect("it was long enough");
+    let last = lengths.iter().rfind(|reply| **reply != Reply::Integer(0)).expect("the first one");
     match is_ok(&reply) {
         true => assert_eq!((ours.ask("LLEN moving"), &theirs.ask("LLEN moving")), (Reply::Integer(0), last)),
         false => assert_eq!(&ours.ask("LLEN moving"), last, "{reply:?}"),

@@ -55,19 +55,23 @@ fn the_limit_holds_while_all_workers_write() {
                     scope.spawn(move || load(&mut server.connect(), number, stop, written));
                 }
                 let started = Instant::now();
-                while started.elapsed() < RUN {
+                let has_evicted = |client: &mut Client| field(client, "stats", "evicted_keys") > 0;
+                while started.elapsed() < RUN || most.load(Relaxed) <= limit - LIMIT / 4 || !has_evicted(&mut client) {
                     most.fetch_max(counted(&mut client), Relaxed);
+                    let written = written.load(Relaxed);
+                    assert!(started.elapsed() < running::PATIENCE, "{written} writes have not filled the memory");
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 stop.store(true, Relaxed);
             });
-            let (written, most) = (written.load(Relaxed), most.load(Relaxed));
-            assert!(
-                most > limit - LIMIT / 4,
-                "{policy}, {workers} workers: {written} writes have not filled the memory"
-            );
+            let most = most.load(Relaxed);
             assert!(most < limit + SLACK, "{policy}, {workers} workers: {} bytes over the limit", most - limit);
-            assert!(field(&mut client, "stats", "evicted_keys") > 0);
+            // What was over the limit at the end goes between passes; then nothing changes any more.
+            let started = Instant::now();
+            while counted(&mut client) > limit {
+                assert!(started.elapsed() < running::PATIENCE, "{policy}, {workers} workers: still over the limit");
+                std::thread::sleep(Duration::from_millis(5));
+            }
             let contents = server.contents();
             let here = contents.keys().filter(|(db, _)| *db == 0).count();
             assert_eq!(client.ask("DBSIZE"), Reply::Integer(i64::try_from(here).expect("few")));
@@ -116,7 +120,7 @@ fn a_lower_limit_is_reached_without_commands() {
     ok(&client.ask(&format!("CONFIG SET maxmemory-policy allkeys-random maxmemory {}", used - (3 << 20))));
     let started = Instant::now();
     while counted(&mut client) > used - (3 << 20) {
-        assert!(started.elapsed() < Duration::from_secs(10), "still over the limit");
+        assert!(started.elapsed() < running::PATIENCE, "still over the limit");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(field(&mut client, "stats", "current_eviction_exceeded_time"), 0);
@@ -154,27 +158,42 @@ fn without_anything_to_evict_writes_are_refused() {
 /// freeing takes.
 #[test]
 fn freeing_holds_no_worker_up() {
-    const LARGE: usize = 256 << 20;
     let server = InProcess::start(1);
     let mut client = server.connect();
     ok(&client.ask("CONFIG SET command-cpu-tracking yes"));
     let removals = ["UNLINK large", "DEL large", "SET large small", "FLUSHALL", "PEXPIREAT large 1"];
     for removal in removals {
-        for part in 0..LARGE / (16 << 20) {
-            client.ask(&format!("SETRANGE large {} x", (part + 1) * (16 << 20)));
-        }
-        ok(&client.ask("CONFIG RESETSTAT"));
-        let reply = client.ask(removal);
-        assert!(!matches!(reply, Reply::Error(_)), "{removal}: {reply:?}");
-        let took_us = field(&mut client, "stats", "max_command_cpu_usec");
+        // A host that takes the processor away is counted as the thread's own time. The server's own time comes each time.
+        let mut tries = 0;
+        let took_us = loop {
+            let took_us = time_to_remove(&mut client, removal);
+            tries += 1;
+            if took_us < 1000 || tries == 3 {
+                break took_us;
+            }
+            eprintln!("measured again: {removal} took {took_us} us of CPU time");
+        };
         assert!(took_us < 1000, "{removal} took {took_us} us of CPU time");
-        let started = Instant::now();
-        while field(&mut client, "memory", "lazyfree_pending_objects") > 0 {
-            assert!(started.elapsed() < Duration::from_secs(10), "not freed in the background");
-        }
-        assert_eq!(field(&mut client, "memory", "lazyfreed_objects"), 1, "{removal}");
-        client.ask("DEL large");
     }
+}
+
+/// The CPU time that the removal of a large value took its worker, in microseconds; all else is freed in the background.
+fn time_to_remove(client: &mut Client, removal: &str) -> u64 {
+    const LARGE: usize = 256 << 20;
+    for part in 0..LARGE / (16 << 20) {
+        client.ask(&format!("SETRANGE large {} x", (part + 1) * (16 << 20)));
+    }
+    ok(&client.ask("CONFIG RESETSTAT"));
+    let reply = client.ask(removal);
+    assert!(!matches!(reply, Reply::Error(_)), "{removal}: {reply:?}");
+    let took_us = field(client, "stats", "max_command_cpu_usec");
+    let started = Instant::now();
+    while field(client, "memory", "lazyfree_pending_objects") > 0 {
+        assert!(started.elapsed() < running::PATIENCE, "not freed in the background");
+    }
+    assert_eq!(field(client, "memory", "lazyfreed_objects"), 1, "{removal}");
+    client.ask("DEL large");
+    took_us
 }
 
 /// Sends reads of a large value without taking the replies, so that they fill the server's buffers.
@@ -200,15 +219,16 @@ fn the_largest_clients_are_closed_when_all_take_too_much() {
         let stays = hoard(&server, "CLIENT NO-EVICT ON");
         ok(&admin.ask("CONFIG SET maxmemory-clients 40mb"));
         let hoarders: Vec<Client> = (0..20).map(|_| hoard(&server, "PING")).collect();
-        let started = Instant::now();
-        while field(&mut admin, "stats", "evicted_clients") == 0 {
-            assert!(started.elapsed() < Duration::from_secs(10), "{workers} workers: nobody was closed");
+        // A client counts when its replies are there, so more of them may go after the first ones.
+        let (started, mut within) = (Instant::now(), 0);
+        while within < 30 {
+            let taken = field(&mut admin, "memory", "mem_clients_normal");
+            let is_within = taken <= 40 << 20 && field(&mut admin, "stats", "evicted_clients") > 0;
+            within = if is_within { within + 1 } else { 0 };
+            assert!(started.elapsed() < running::PATIENCE, "{workers} workers: clients take {taken} bytes");
             std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(300));
         let evicted = field(&mut admin, "stats", "evicted_clients");
-        let taken = field(&mut admin, "memory", "mem_clients_normal");
-        assert!(taken <= 40 << 20, "{workers} workers: clients take {taken} bytes after {evicted} were closed");
         assert!((1..=20).contains(&evicted), "{workers} workers: {evicted} of 20 clients were closed");
         assert_eq!(small.ask("STRLEN large"), Reply::Integer(4 << 20));
         assert_eq!(admin.ask("DBSIZE"), Reply::Integer(1));
@@ -257,7 +277,7 @@ fn what_a_reply_holds_last_is_freed_in_the_background() {
         drop(slow);
         let started = Instant::now();
         while field(&mut client, "memory", "lazyfreed_objects") == before {
-            assert!(started.elapsed() < Duration::from_secs(20), "{read}: nothing was freed in the background");
+            assert!(started.elapsed() < running::PATIENCE, "{read}: nothing was freed in the background");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -9,7 +9,7 @@ use gimmal_resp::Reply;
 use in_process::{InProcess, Random};
 use running::Client;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const WORKERS: [usize; 3] = [1, 2, 8];
 const KEYS: usize = 40;
 const WRITES: usize = 3000;
+/// Of fewer changes a client is told so seldom that it proves nothing.
+const MANY: usize = 100;
 
 /// How a client keeps copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,11 +111,16 @@ impl Cache {
         }
     }
 
-    /// Reads here and there until told that the writers have ended, and that all is said.
-    fn run(mut self, seed: u64, ended: &AtomicBool) -> Cache {
+    /// Reads here and there until told that the writers have ended, and that all is said. Counts in `busy` when it was told
+    /// of many changes.
+    fn run(mut self, seed: u64, ended: &AtomicBool, busy: &AtomicUsize) -> Cache {
         let mut random = Random(seed);
+        let mut is_busy = false;
         while !ended.load(SeqCst) {
             self.read(&format!("k{}", random.below(KEYS)));
+            if self.told > MANY && !std::mem::replace(&mut is_busy, true) {
+                busy.fetch_add(1, SeqCst);
+            }
         }
         self
     }
@@ -157,14 +164,21 @@ fn copies_are_the_values(workers: usize, most_keys: usize) {
     server.connect().ask(&format!("CONFIG SET tracking-table-max-keys {most_keys}"));
     let modes = [Mode::Default, Mode::Bcast, Mode::Redirect, Mode::Default, Mode::Redirect];
     let caches: Vec<Cache> = modes.iter().map(|mode| Cache::new(&server, *mode)).collect();
-    let ended = AtomicBool::new(false);
+    let (ended, busy) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut caches: Vec<Cache> = thread::scope(|scope| {
-        let (server, ended) = (&server, &ended);
+        let (server, ended, busy) = (&server, &ended, &busy);
         let readers: Vec<_> =
-            (1..).zip(caches).map(|(seed, cache)| scope.spawn(move || cache.run(seed, ended))).collect();
+            (1..).zip(caches).map(|(seed, cache)| scope.spawn(move || cache.run(seed, ended, busy))).collect();
         let writers: Vec<_> =
             (100..104).map(|seed| scope.spawn(move || write(&mut server.connect(), &mut Random(seed)))).collect();
         writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+        // A reader that the machine let begin late has more to be told.
+        let deadline = Instant::now() + running::PATIENCE;
+        let mut seed = 104;
+        while busy.load(SeqCst) < modes.len() && Instant::now() < deadline {
+            write(&mut server.connect(), &mut Random(seed));
+            seed += 1;
+        }
         ended.store(true, SeqCst);
         readers.into_iter().map(|reader| reader.join().expect("a reader")).collect()
     });
@@ -177,7 +191,7 @@ fn copies_are_the_values(workers: usize, most_keys: usize) {
     asker.ask("SET fence 1");
     caches.iter_mut().for_each(Cache::finish);
     for (mode, cache) in modes.iter().zip(&caches) {
-        assert!(cache.told > 100, "{mode:?} was told of {} changes only", cache.told);
+        assert!(cache.told > MANY, "{mode:?} was told of {} changes only", cache.told);
         for (key, copy) in cache.copies.iter().filter(|(key, _)| *key != "fence") {
             let value = match asker.ask(&format!("GET {key}")) {
                 Reply::Bulk(value) => Some(value),
