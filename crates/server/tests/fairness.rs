@@ -9,7 +9,7 @@ use gimmal_lab::fairness::{Felt, Scale, Scenario, measure};
 use running::Running;
 use std::sync::Mutex;
 
-/// A p99 beyond this is not the machine's doing, in µs.
+/// A p99 beyond this is not the machine's doing, in µs, if the machine lets the probe run.
 const P99_US: f64 = 50_000.0;
 const SCALE: Scale = Scale { seconds: 3.0, pipeline: 1_000_000, value_bytes: 100 << 20, keys: 200_000 };
 
@@ -28,13 +28,23 @@ fn feel(scenario: Scenario) -> Option<Felt> {
     loop {
         let felt = feel_once(scenario)?;
         tries += 1;
-        let is_good = felt.p99_us() <= P99_US && (felt.rounds > 0 || scenario == Scenario::Alone);
-        let is_stalled = felt.sent_late_max.as_secs_f64() * 1e6 > P99_US / 3.0;
+        let is_good = felt.p99_us() <= most_us(&felt) && (felt.rounds > 0 || scenario == Scenario::Alone);
+        let is_stalled = late_us(&felt) > P99_US / 3.0;
         if is_good || tries >= if is_stalled { TRIES_IF_STALLED } else { TRIES } {
             return Some(felt);
         }
         eprintln!("measured again");
     }
+}
+
+/// How late the probe itself was, at most, in µs: that is the machine's doing, and comes on top of what it then felt.
+fn late_us(felt: &Felt) -> f64 {
+    felt.sent_late_max.as_secs_f64() * 1e6
+}
+
+/// What p99 may be, in µs.
+fn most_us(felt: &Felt) -> f64 {
+    P99_US + late_us(felt)
 }
 
 fn feel_once(scenario: Scenario) -> Option<Felt> {
@@ -48,7 +58,7 @@ fn feel_once(scenario: Scenario) -> Option<Felt> {
 }
 
 fn assert_fair(felt: &Felt, most_mib: u64) {
-    assert!(felt.p99_us() <= P99_US, "{}", felt.line());
+    assert!(felt.p99_us() <= most_us(felt), "{}", felt.line());
     assert!(felt.grown_mib() <= most_mib, "{}", felt.line());
 }
 
