@@ -214,12 +214,16 @@ impl Run<'_> {
         let stamp = || Stamp { tick: ticks.fetch_add(1, Ordering::SeqCst), position: fs.position() };
         let port = server.port();
         let mut history = History::default();
+        // All of them before the first writes: a fault may end the server before the last one's thread has begun.
+        let connected = (first..first + writers + readers).map(|connection| Ok((connection, Client::connect(port)?)));
+        let connected: Vec<(u32, Client)> = connected.collect::<Result<_>>()?;
         std::thread::scope(|scope| -> Result<()> {
-            let clients: Vec<_> = (first..first + writers + readers)
-                .map(|connection| {
+            let clients: Vec<_> = connected
+                .into_iter()
+                .map(|(connection, client)| {
                     let workload = Workload::new(&shared, seed, connection, first, connection >= first + writers);
                     let (is_over, stamp, pipeline) = (&is_over, &stamp, self.plan.pipeline);
-                    scope.spawn(move || converse(port, connection, workload, pipeline, is_over, stamp))
+                    scope.spawn(move || converse(client, connection, workload, pipeline, is_over, stamp))
                 })
                 .collect();
             let disturbed = self.disturb(port, fs, duration);
@@ -366,14 +370,13 @@ impl Run<'_> {
 
 /// One client until it is over; what it did. A server that goes away ends it without an error: that is what is tested.
 fn converse(
-    port: u16,
+    mut client: Client,
     connection: u32,
     mut workload: Workload<'_>,
     pipeline: u64,
     is_over: &AtomicBool,
     stamp: &(impl Fn() -> Stamp + Sync),
 ) -> Result<Vec<Operation>> {
-    let mut client = Client::connect(port)?;
     let mut operations: Vec<Operation> = Vec::new();
     while !is_over.load(Ordering::SeqCst) {
         let first = operations.len();
