@@ -278,7 +278,11 @@ impl Parser {
             // Every span ends before the command does, so none overflows when it is moved.
             offset_fits(place.at)?;
             let base = offset_fits(start)?;
-            args.extend(partial.spans.iter().map(|span| span.rebased(|at| at + base)));
+            match base == 0 && args.is_empty() {
+                // There may be millions of them.
+                true => *args = partial.spans,
+                false => args.extend(partial.spans.iter().map(|span| span.rebased(|at| at + base))),
+            }
             return Ok(Next::Command);
         }
         let next = partial.stopped(stop, start, pos);
