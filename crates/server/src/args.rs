@@ -128,9 +128,15 @@ impl<'a> Args<'a> {
 
     /// Bytes of the command as a client sends it.
     pub fn encoded_bytes(&self) -> usize {
-        let bulk = |len: usize| len + itoa::Buffer::new().format(len).len() + 5;
+        // There may be very many arguments: lengths are nearly always of one or two digits.
+        let digits = |n: usize| match n {
+            0..10 => 1,
+            10..100 => 2,
+            _ => n.ilog10() as usize + 1,
+        };
+        let bulk = |len: usize| len + digits(len) + 5;
         let arguments: usize = (0..self.len()).map(|i| bulk(self.length(i))).sum();
-        arguments + itoa::Buffer::new().format(self.len()).len() + 3
+        arguments + digits(self.len()) + 3
     }
 
     /// The rope of argument `i`, if it is a large one.

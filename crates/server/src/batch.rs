@@ -13,6 +13,8 @@ use gimmal_store::{Batch, Hash};
 
 /// From this many commands on a batch is prefetched; below, the loads overlap too little to pay.
 const PREFETCH_FROM: usize = 3;
+/// Arguments from which on a command is kept with the buffer in which it came rather than copied.
+const WIDE: usize = 4096;
 /// Scratch space of the parser, one per worker.
 #[derive(Default)]
 pub struct Scratch {
@@ -27,6 +29,11 @@ impl Scratch {
     pub fn clear(&mut self) {
         self.spans.clear();
         self.parsed.clear();
+    }
+
+    /// Whether there is nothing but a command of very many arguments.
+    pub fn is_wide(&self) -> bool {
+        self.spans.len() > WIDE && self.parsed.len() == 1
     }
 }
 
@@ -98,8 +105,9 @@ impl State {
                 }
             };
             last = word.map(|word| (word, entry));
+            let wide = spans.len() > WIDE;
             s.parsed.push(Parsed { spans, begin, detached, entry, hint: None });
-            if detached {
+            if detached || wide {
                 break;
             }
         }

@@ -21,6 +21,7 @@ use crate::command::Entry;
 use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::dispatch;
 use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::kept::Kept;
 use crate::mail::Message;
 use crate::reply::Reply;
 use crate::serve::TRIES_BEFORE_GATE;
@@ -96,7 +97,7 @@ pub struct Waiter {
     nothing: Nothing,
     worker: usize,
     conn: ConnId,
-    command: Parked,
+    command: Arc<Kept>,
     /// What it took to look and to begin to wait.
     took_ns: u64,
     client: Client,
@@ -149,7 +150,7 @@ impl Waiter {
             nothing: wait.nothing,
             worker: exec.local.id,
             conn: exec.local.conn,
-            command: Parked::whole(args),
+            command: exec.keep(args),
             took_ns,
             client: Client {
                 id: session.id,
@@ -599,7 +600,7 @@ impl State {
         c.waiting = None;
         self.blocked.end(waiter);
         if c.state == Doing::Waiting {
-            c.aside = Some(Box::new(Aside::Parked(Parked::whole(&waiter.command.args()))));
+            c.aside = Some(Box::new(Aside::Parked(Parked { command: waiter.command.clone(), tries: 0 })));
             c.state = Doing::Aside;
             self.mark_ready(id);
         }

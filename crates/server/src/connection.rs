@@ -3,10 +3,11 @@
 use crate::args::Detached;
 use crate::blocking::Waiter;
 use crate::exec::Continuation;
+use crate::kept::Kept;
 use crate::session::Session;
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
-use gimmal_resp::{Parser, Span};
+use gimmal_resp::Parser;
 use gimmal_store::RopeBuilder;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,18 +94,14 @@ pub struct Marks {
 pub enum Aside {
     /// It goes on slice by slice; its reply will depend on this LSN at least.
     Continuation(Box<dyn Continuation>, Lsn),
-    /// It is run again: its bytes, arguments, and how often it was tried.
+    /// It is run again.
     Parked(Parked),
 }
 
-/// A command kept whole to be run again.
+/// A command that is run again.
 pub struct Parked {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Its arguments in them.
-    pub spans: Vec<Span>,
-    /// Its large and inline arguments.
-    pub detached: Vec<Detached>,
+    /// The command.
+    pub command: Arc<Kept>,
     /// Times it could not lock.
     pub tries: u32,
 }
@@ -157,7 +154,7 @@ impl Connection {
         let detached = if self.detached.is_empty() { 0 } else { self.detached_bytes };
         let building = self.building.as_ref().map_or(0, RopeBuilder::filled);
         let parked = match self.aside.as_deref() {
-            Some(Aside::Parked(parked)) => parked.bytes.len(),
+            Some(Aside::Parked(parked)) => parked.command.bytes(),
             _ => 0,
         };
         let transaction = self.session.transaction_bytes();

@@ -104,7 +104,7 @@ fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usiz
 /// A command whose request or reply may be a large one.
 #[cold]
 fn large(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, replied: usize) {
-    let requested = args.encoded_bytes();
+    let requested = exec.sent_bytes(args);
     if requested >= exec.local.large_request {
         slowlog::enter(
             exec.shared,

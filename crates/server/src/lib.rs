@@ -38,6 +38,7 @@ pub mod exec;
 pub mod extended;
 pub mod gather;
 pub mod glob;
+pub mod kept;
 pub mod keys;
 pub mod lazyfree;
 pub mod logging;

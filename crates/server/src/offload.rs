@@ -9,8 +9,8 @@
 //! keep its threads for commands that hardly ever come.
 
 use crate::args::Args;
-use crate::connection::Parked;
 use crate::exec::{Continuation, Edited, Exec, Locked, Outcome, Stop};
+use crate::kept::Kept;
 use crate::mail::Message;
 use crate::reply::Reply;
 use crate::session::ReplyMode;
@@ -81,10 +81,10 @@ pub fn write(
     args: &Args<'_>,
     write: impl FnOnce(&Args<'_>, &mut Reply<'_>) + Send + 'static,
 ) -> Outcome {
-    let (parked, resp3) = (Parked::whole(args), exec.session.resp3);
+    let (kept, resp3) = (exec.keep(args), exec.session.resp3);
     start(exec, move || {
         let mut output = Output::default();
-        write(&parked.args(), &mut Reply::new(&mut output, resp3));
+        write(&kept.args(), &mut Reply::new(&mut output, resp3));
         Box::new(Written(output))
     })
 }
@@ -97,6 +97,78 @@ impl Continuation for Written {
         exec.reply.output().append(std::mem::take(&mut self.0));
         Ok(true)
     }
+}
+
+/// A command that changes a value.
+#[derive(Clone, Copy)]
+pub struct Command {
+    /// Which argument is the key.
+    pub key: usize,
+    /// To begin anew.
+    pub handler: Handler,
+}
+
+/// What a command does with a key that is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// It changes an empty value.
+    Create,
+    /// It has nothing to change.
+    Leave,
+}
+
+/// Changes the value at a key: at once, or if that is work on so many `elements` that it should have a thread, as [`change`] does.
+/// `alter` is told the time under the lock. `finish` records the effect, tells of it and replies, under the lock in both cases; it is told nothing if there was nothing to
+/// change.
+///
+/// # Errors
+/// WRONGTYPE; what `finish` returns; as [`start`].
+#[inline]
+pub fn edit<T, R>(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    command: Command,
+    missing: Missing,
+    elements: usize,
+    alter: impl FnOnce(&mut T, &Args<'_>, i64) -> R + Send + 'static,
+    finish: impl FnOnce(&mut Exec<'_>, &Args<'_>, Locked<'_>, Option<Edited<R>>) -> Outcome + Send + 'static,
+) -> Outcome
+where
+    T: Kind + Clone + Send + 'static,
+    R: Send + 'static,
+{
+    let mut locked = exec.lock(args.at(command.key))?;
+    let now_ms = exec.now_ms();
+    let alter = move |value: &mut T, args: &Args<'_>| alter(value, args, now_ms);
+    if is_due(exec, elements) {
+        return match share(exec, &mut locked, missing)? {
+            None => finish(exec, args, locked, None),
+            Some(original) => {
+                drop(locked);
+                replace(exec, args, command, original, alter, |exec, args, locked, edited| {
+                    finish(exec, args, locked, Some(edited))
+                })
+            }
+        };
+    }
+    let edited = match missing {
+        Missing::Create => Some(exec.edit_or_create(locked.key(), |value: &mut T| alter(value, args))?),
+        Missing::Leave => exec.edit(locked.key(), |value: &mut T| alter(value, args))?,
+    };
+    finish(exec, args, locked, edited)
+}
+
+/// The value at a key, shared with whoever has it: what [`change`] begins with.
+///
+/// # Errors
+/// WRONGTYPE.
+pub fn share<T: Kind + Clone>(
+    exec: &mut Exec<'_>,
+    locked: &mut Locked<'_>,
+    missing: Missing,
+) -> Result<Option<T>, Stop> {
+    let there = exec.edit(locked.key(), |value: &mut T| value.clone())?.map(|edited| edited.result);
+    Ok(there.or_else(|| (missing == Missing::Create).then(|| T::new_in(Vec::new()))))
 }
 
 /// Makes a change of the large value at a key on a thread: `alter` changes a clone of `original`, and `finish`, with the changed
@@ -117,25 +189,38 @@ where
     T: Kind + Clone + Send + 'static,
     R: Send + 'static,
 {
-    let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
-    start(exec, move || {
-        let mut altered = original.clone();
-        let result = Some((alter(&mut altered, &parked.args()), finish));
-        Box::new(Changed { parked, command, tries, original, altered, result })
+    replace(exec, args, command, original, alter, |exec, args, locked, edited| {
+        finish(exec, args, locked, edited.result)
     })
 }
 
-/// A command that changes a value.
-pub struct Command {
-    /// Which argument is the key.
-    pub key: usize,
-    /// To begin anew.
-    pub handler: Handler,
+/// As [`change`]; `finish` is also told whether the key was made, or has gone.
+///
+/// # Errors
+/// As [`start`].
+pub fn replace<T, R>(
+    exec: &Exec<'_>,
+    args: &Args<'_>,
+    command: Command,
+    original: T,
+    alter: impl FnOnce(&mut T, &Args<'_>) -> R + Send + 'static,
+    finish: impl FnOnce(&mut Exec<'_>, &Args<'_>, Locked<'_>, Edited<R>) -> Outcome + Send + 'static,
+) -> Outcome
+where
+    T: Kind + Clone + Send + 'static,
+    R: Send + 'static,
+{
+    let (kept, tries) = (exec.keep(args), exec.local.begun_anew);
+    start(exec, move || {
+        let mut altered = original.clone();
+        let result = Some((alter(&mut altered, &kept.args()), finish));
+        Box::new(Changed { kept, command, tries, original, altered, result })
+    })
 }
 
 /// A change that was made on a thread.
 struct Changed<T, R, F> {
-    parked: Parked,
+    kept: Arc<Kept>,
     command: Command,
     tries: u32,
     original: T,
@@ -147,11 +232,11 @@ impl<T, R, F> Continuation for Changed<T, R, F>
 where
     T: Kind + Send,
     R: Send,
-    F: FnOnce(&mut Exec<'_>, &Args<'_>, Locked<'_>, R) -> Outcome + Send,
+    F: FnOnce(&mut Exec<'_>, &Args<'_>, Locked<'_>, Edited<R>) -> Outcome + Send,
 {
     fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
-        let Changed { parked, command, tries, original, altered, result } = self;
-        let args = parked.args();
+        let Changed { kept, command, tries, original, altered, result } = self;
+        let args = kept.args();
         let mut locked = exec.lock(args.at(command.key))?;
         let creates = original.is_void();
         let put = |value: &mut T| {
@@ -166,13 +251,16 @@ where
             false => exec.edit(locked.key(), put),
         };
         match edited {
-            Ok(Some(Edited { result: true, .. })) => {
+            Ok(Some(Edited { result: true, created, emptied })) => {
                 let (result, finish) = result.take().expect("the value is in its place for the first time");
-                finish(exec, &args, locked, result).map(|()| true)
+                finish(exec, &args, locked, Edited { result, created, emptied }).map(|()| true)
             }
             Ok(_) | Err(Stop::Error(_)) => {
                 drop(locked);
-                anew(exec, *tries, |exec| (command.handler)(exec, &args))
+                exec.local.kept = Some(kept.clone());
+                let outcome = anew(exec, *tries, |exec| (command.handler)(exec, &args));
+                exec.local.kept = None;
+                outcome
             }
             Err(stop) => Err(stop),
         }

@@ -10,6 +10,7 @@ use crate::batch::{Found, Parsed, Scratch};
 use crate::command::{Entry, gate};
 use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::exec::{Continuation, Exec, Outcome, Stop};
+use crate::kept::Kept;
 use crate::pubsub::{Current, class_of};
 use crate::reply::Reply;
 use crate::session::ReplyMode;
@@ -17,9 +18,11 @@ use crate::worker::{Action, State};
 use crate::{dispatch, evict, persist};
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
-use gimmal_resp::{ProtocolError, Span};
+use gimmal_resp::ProtocolError;
+use gimmal_store::types::disposal;
 use gimmal_store::{Batch, Hash, RopeBuilder};
 use std::io;
+use std::sync::Arc;
 
 /// Commands that one connection may run in one pass.
 pub const PASS_COMMANDS: usize = 64;
@@ -38,6 +41,14 @@ pub const TRIES_BEFORE_GATE: u32 = 8;
 const UNAUTHENTICATED_QUERY: usize = 16 * 1024;
 const UNAUTHENTICATED_OUTPUT: usize = 1024;
 
+/// What came of a buffer.
+struct Ran {
+    /// How many of its bytes are done with.
+    used: usize,
+    /// The length of a command of very many arguments that follows: its spans are those of the scratch space.
+    wide: Option<usize>,
+}
+
 impl State {
     /// Bytes arrived.
     #[inline]
@@ -50,7 +61,7 @@ impl State {
         match c.state {
             Doing::Finishing | Doing::Lingering | Doing::Closing => {}
             Doing::Open if c.query.is_empty() && c.building.is_none() && !c.marks.ready => {
-                let used = self.run(id, c, data, batch);
+                let used = self.run(id, c, data, false, batch).used;
                 c.query.extend_from_slice(&data[used..]);
             }
             _ => {
@@ -96,7 +107,11 @@ impl State {
         }
         let query = std::mem::take(&mut c.query);
         let at = std::mem::take(&mut c.query_at);
-        let used = at + self.run(id, c, &query[at..], batch);
+        let ran = self.run(id, c, &query[at..], true, batch);
+        let used = at + ran.used;
+        if let Some(length) = ran.wide {
+            return self.run_wide(id, c, query, used..used + length, batch);
+        }
         // `run` may have moved a large argument's prefix into `c.query`; then all of the old buffer was used.
         if !c.query.is_empty() {
             return;
@@ -113,11 +128,32 @@ impl State {
         }
     }
 
-    /// Runs the commands in `buffer`; returns how many of its bytes are done with.
-    fn run<'k>(&mut self, id: ConnId, c: &mut Connection, buffer: &[u8], batch: &mut Batch<'k>) -> usize {
+    /// Runs a command of very many arguments, which were just parsed and lie here in `query`: it gets the buffer as its own, since to
+    /// copy them takes ms. What is behind it is the connection's, and is run afterwards.
+    #[cold]
+    fn run_wide<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        mut query: Vec<u8>,
+        place: std::ops::Range<usize>,
+        batch: &mut Batch<'k>,
+    ) {
+        c.query = query.split_off(place.end);
+        let (spans, detached) = (std::mem::take(&mut self.scratch.spans), std::mem::take(&mut c.detached));
+        let command = Arc::new(Kept::taken(query, place.start, spans, detached));
+        let mut depends_on = 0;
+        self.run_parked(id, c, Parked { command, tries: 0 }, batch, &mut depends_on);
+        self.hold(id, c, depends_on);
+        let more = c.state == Doing::Open && !c.query.is_empty();
+        self.mark(id, c, more);
+    }
+
+    /// Runs the commands in `buffer`. One of very many arguments is left to the caller who can give it the buffer.
+    fn run<'k>(&mut self, id: ConnId, c: &mut Connection, buffer: &[u8], can_give: bool, batch: &mut Batch<'k>) -> Ran {
         let mut scratch = std::mem::take(&mut self.scratch);
         let until = self.local.raw_after(PASS_NS);
-        let (mut at, mut left) = (0, PASS_COMMANDS);
+        let (mut at, mut left, mut wide) = (0, PASS_COMMANDS, None);
         let used = loop {
             // Who waits for what the last command made comes first.
             if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
@@ -133,6 +169,10 @@ impl State {
             }
             scratch.clear();
             let (kept, found) = self.parse(c, buffer, at, left, &mut scratch);
+            if can_give && scratch.is_wide() {
+                wide = Some(kept - at);
+                break at;
+            }
             self.prefetch(c, buffer, &mut scratch, batch);
             let ran = self.execute_all(id, c, buffer, &mut scratch, batch, until);
             left -= ran;
@@ -168,7 +208,7 @@ impl State {
             }
         };
         self.scratch = scratch;
-        used
+        Ran { used, wide }
     }
 
     /// Executes the batch in order until something stops it; returns how many commands are done with.
@@ -218,7 +258,7 @@ impl State {
         ran
     }
 
-    /// Executes a command with arguments that are not in the buffer; if it is set aside they go with it.
+    /// Executes a command with arguments that are not in the buffer.
     #[cold]
     fn execute_detached<'k>(
         &mut self,
@@ -233,9 +273,6 @@ impl State {
         let args = args.with_detached(&detached);
         if let Err(stop) = self.execute(id, c, command.entry, &args, command.hint, batch, depends_on) {
             self.stopped(id, c, stop, &args);
-        }
-        if let Some(Aside::Parked(parked)) = c.aside.as_deref_mut() {
-            parked.detached = detached;
         }
     }
 
@@ -396,7 +433,8 @@ impl State {
             _ if c.state == Doing::Closing => self.give_up_wait(),
             Stop::Park | Stop::Paused => {
                 self.local.stats.parks.add(1);
-                c.aside = Some(Box::new(Aside::Parked(Parked::keep(args))));
+                let command = Arc::new(Kept::copied(args));
+                c.aside = Some(Box::new(Aside::Parked(Parked { command, tries: 0 })));
                 c.state = Doing::Aside;
                 match matches!(stop, Stop::Park) {
                     true => self.mark(id, c, true),
@@ -483,13 +521,15 @@ impl State {
         batch: &mut Batch<'k>,
         depends_on: &mut Lsn,
     ) {
-        let Parked { bytes, spans, detached, tries } = &mut parked;
-        let args = Args::new(bytes, spans, detached);
+        let command = parked.command.clone();
+        let args = command.args();
         let entry = dispatch::lookup(self.shared.commands, &args);
         // The gate keeps every other worker out while this one locks what it needs.
-        let closed = if *tries >= TRIES_BEFORE_GATE { batch.try_close() } else { None };
+        let closed = if parked.tries >= TRIES_BEFORE_GATE { batch.try_close() } else { None };
         self.local.exclusive = closed.is_some();
+        self.local.kept = Some(command.clone());
         let outcome = self.execute(id, c, entry, &args, None, batch, depends_on);
+        self.local.kept = None;
         self.local.exclusive = false;
         drop(closed);
         match outcome {
@@ -772,6 +812,8 @@ impl State {
     pub fn sent(&mut self, id: ConnId, output: Output, result: io::Result<()>) {
         if self.spare.len() < SPARE_OUTPUTS && output.head_capacity() <= SPARE_BYTES {
             self.spare.push(output);
+        } else if output.end() > disposal::FREED_AT_ONCE {
+            disposal::dispose(output);
         }
         let Some(mut connection) = self.connections.lift(id) else { return };
         let c = &mut *connection;
@@ -873,41 +915,5 @@ impl Connection {
             }
         }
         self.query.extend_from_slice(data);
-    }
-}
-
-impl Parked {
-    /// Copies a command with all its arguments.
-    pub fn whole(args: &Args<'_>) -> Parked {
-        let mut parked = Parked::keep(args);
-        for (i, span) in parked.spans.iter_mut().enumerate() {
-            if let Some(detached) = args.detached(i) {
-                span.len = u32::try_from(parked.detached.len()).expect("fewer than its arguments");
-                parked.detached.push(detached.clone());
-            }
-        }
-        parked
-    }
-
-    /// Its arguments.
-    pub fn args(&self) -> Args<'_> {
-        Args::new(&self.bytes, &self.spans, &self.detached)
-    }
-
-    /// Copies a command, so that it can be run when its bytes are gone. Its detached arguments are moved in later.
-    fn keep(args: &Args<'_>) -> Parked {
-        let mut bytes = Vec::new();
-        let mut spans = Vec::with_capacity(args.len());
-        for (i, span) in args.spans().iter().enumerate() {
-            if span.is_detached() {
-                spans.push(*span);
-                continue;
-            }
-            // A command's bytes fit 32 bits, as its own spans do.
-            let start = u32::try_from(bytes.len()).expect("shorter than its command");
-            bytes.extend_from_slice(args.at(i));
-            spans.push(Span { start, len: span.len });
-        }
-        Parked { bytes, spans, detached: Vec::new(), tries: 0 }
     }
 }

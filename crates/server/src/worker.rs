@@ -13,6 +13,7 @@ use crate::command::gate;
 use crate::config::{AofAck, ClientClass, Config, Events};
 use crate::connection::{Connection, Connections, State as Doing};
 use crate::evict::Evictor;
+use crate::kept::Kept;
 use crate::mail::Message;
 use crate::notify;
 use crate::persist::aof;
@@ -168,6 +169,8 @@ pub struct Local {
     pub serving: bool,
     /// Times that the command that runs has begun anew, as what a thread had made for it was no use.
     pub begun_anew: u32,
+    /// The command that runs, if it is kept already.
+    pub kept: Option<Arc<Kept>>,
     appender: Appender,
     record: Record,
     timer: quanta::Clock,
@@ -184,60 +187,12 @@ const TICK: Duration = Duration::from_millis(100);
 impl<E: Engine> Worker<E> {
     /// A worker on its own thread, with the engine that was made there.
     pub fn new(id: usize, engine: E, shared: Arc<Shared>) -> Worker<E> {
-        let config = shared.settings.current();
         let waker = engine.waker();
         shared.log.set_waker(id, Box::new(move || waker.wake()));
         shared.mail[id].set_waker(engine.waker());
-        let timer = quanta::Clock::new();
-        let local = Local {
-            id,
-            stats: shared.stats[id].clone(),
-            config,
-            config_version: 0,
-            now_ms: crate::now_ms(),
-            access: AccessClock::new(crate::now_ms(), None),
-            clock: 0,
-            evictor: Evictor::default(),
-            log_active: false,
-            released: 0,
-            holds_replies: true,
-            log_failed: false,
-            gates: 0,
-            slower_than_us: -1,
-            delayed_us: i64::MAX,
-            notable_ns: u64::MAX,
-            output_limit: usize::MAX,
-            large_request: usize::MAX,
-            large_reply: usize::MAX,
-            tracks_latency: true,
-            tracks_cpu: false,
-            events: Events::default(),
-            exclusive: false,
-            gathered: Gathered::default(),
-            pubsub: Subscribers::default(),
-            changes: Changes::default(),
-            reader: None,
-            monitored: false,
-            line: None,
-            pushed: false,
-            conn: ConnId { index: 0, generation: 0 },
-            random: Random::seeded(),
-            appender: shared.log.appender(id),
-            scratch: Vec::new(),
-            ready_keys: VecDeque::new(),
-            blocking: None,
-            serving: false,
-            begun_anew: 0,
-            record: Record::new(),
-            step_ended: Duration::ZERO,
-            lap: timer.raw(),
-            pass_began: timer.raw(),
-            commands_before_pass: 0,
-            timer,
-        };
         let state = State {
+            local: Local::new(id, &shared),
             shared,
-            local,
             connections: Connections::default(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
@@ -593,6 +548,57 @@ impl State {
 }
 
 impl Local {
+    fn new(id: usize, shared: &Shared) -> Local {
+        let timer = quanta::Clock::new();
+        Local {
+            id,
+            stats: shared.stats[id].clone(),
+            config: shared.settings.current(),
+            config_version: 0,
+            now_ms: crate::now_ms(),
+            access: AccessClock::new(crate::now_ms(), None),
+            clock: 0,
+            evictor: Evictor::default(),
+            log_active: false,
+            released: 0,
+            holds_replies: true,
+            log_failed: false,
+            gates: 0,
+            slower_than_us: -1,
+            delayed_us: i64::MAX,
+            notable_ns: u64::MAX,
+            output_limit: usize::MAX,
+            large_request: usize::MAX,
+            large_reply: usize::MAX,
+            tracks_latency: true,
+            tracks_cpu: false,
+            events: Events::default(),
+            exclusive: false,
+            gathered: Gathered::default(),
+            pubsub: Subscribers::default(),
+            changes: Changes::default(),
+            reader: None,
+            monitored: false,
+            line: None,
+            pushed: false,
+            conn: ConnId { index: 0, generation: 0 },
+            random: Random::seeded(),
+            appender: shared.log.appender(id),
+            scratch: Vec::new(),
+            ready_keys: VecDeque::new(),
+            blocking: None,
+            serving: false,
+            begun_anew: 0,
+            kept: None,
+            record: Record::new(),
+            step_ended: Duration::ZERO,
+            lap: timer.raw(),
+            pass_began: timer.raw(),
+            commands_before_pass: 0,
+            timer,
+        }
+    }
+
     /// Nanoseconds since the last call or the start of the pass: what one command took.
     #[inline]
     pub fn lap_ns(&mut self) -> u64 {

@@ -3,7 +3,7 @@
 //! A tree is shared by whoever holds its root: a reply that is being written, a copy, a result that was not wanted. The last
 //! of them to let go has all of its pages to free, and nobody knows beforehand who that will be. So it is the tree that hands its
 //! pages over when it is dropped, to what the thread has registered here: a worker has a background thread free them. A thread that
-//! has registered nothing frees them itself.
+//! has registered nothing frees them itself. Large buffers of other kinds go the same way.
 //!
 //! Dropped: handing over at each place that holds a root (one that is forgotten is a worker that stands still).
 
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 pub type Garbage = Box<dyn Any + Send>;
 
 /// Bytes of pages that are freed on the spot: some µs.
-pub(super) const FREED_AT_ONCE: usize = 64 * 4096;
+pub const FREED_AT_ONCE: usize = 64 * 4096;
 
 type Taker = Box<dyn Fn(Garbage)>;
 
@@ -29,7 +29,7 @@ pub fn give_to(take: impl Fn(Garbage) + 'static) {
 
 /// Drops `garbage`, or hands it over.
 #[cold]
-pub(super) fn dispose(garbage: impl Any + Send) {
+pub fn dispose(garbage: impl Any + Send) {
     // At the end of a thread there may be no taker any more: then it is freed here.
     let given = TAKER.try_with(|taker| match &*taker.borrow() {
         Some(take) => {

@@ -38,7 +38,7 @@ impl Buffers {
             query,
             query_free: c.query.capacity() - (c.query.len() - c.query_at),
             arguments: match c.aside.as_deref() {
-                Some(Aside::Parked(parked)) => parked.bytes.len(),
+                Some(Aside::Parked(parked)) => parked.command.bytes(),
                 _ => 0,
             },
             reply_room: c.output.head_capacity(),

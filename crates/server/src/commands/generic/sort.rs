@@ -10,9 +10,9 @@
 
 use crate::args::Args;
 use crate::commands::generic::sort_number;
-use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, Key, Outcome, ReplyError, Stop, WRONG_TYPE, error};
+use crate::kept::Kept;
 use crate::notify;
 use crate::offload;
 use crate::reply::Reply;
@@ -22,6 +22,7 @@ use gimmal_store::{Entry, StringRef, ValueRef};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 
 const NOT_NUMBERS: ReplyError = error("ERR One or more scores can't be converted into double");
 
@@ -296,10 +297,10 @@ fn run(exec: &mut Exec<'_>, args: &Args<'_>, options: &Options<'_>) -> Outcome {
 
 /// Has a thread sort; `options` are simple.
 fn aside(exec: &mut Exec<'_>, args: &Args<'_>, source: Source, limit: NodeLimit) -> Outcome {
-    let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+    let (kept, tries) = (exec.keep(args), exec.local.begun_anew);
     offload::start(exec, move || {
-        let sorted = Some(sorted_list(&parked.args(), &source, limit));
-        Box::new(Sorted { parked, source, sorted, tries })
+        let sorted = Some(sorted_list(&kept.args(), &source, limit));
+        Box::new(Sorted { kept, source, sorted, tries })
     })
 }
 
@@ -315,7 +316,7 @@ fn sorted_list(args: &Args<'_>, source: &Source, limit: NodeLimit) -> Result<Lis
 
 /// A list that a thread has sorted.
 struct Sorted {
-    parked: Parked,
+    kept: Arc<Kept>,
     source: Source,
     sorted: Option<Result<List, ReplyError>>,
     tries: u32,
@@ -323,7 +324,7 @@ struct Sorted {
 
 impl Continuation for Sorted {
     fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
-        let args = self.parked.args();
+        let args = self.kept.args();
         let options = Options::parse(&args, true)?;
         if let Some(Err(error)) = &self.sorted {
             return Err(Stop::Error(error.clone()));

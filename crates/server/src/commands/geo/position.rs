@@ -2,13 +2,14 @@
 
 use super::cell::{Cell, LATITUDES, LONGITUDES, Place, STEPS};
 use crate::args::Args;
-use crate::commands::sorted_set::add::{Conditions, add};
+use crate::commands::sorted_set::add::{Conditions, Members, add, add_many};
+use crate::commands::sorted_set::read::each_score;
 use crate::commands::sorted_set::sorted_set_of;
 use crate::dispatch::SYNTAX;
 use crate::double;
-use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::exec::{Exec, Key, Outcome, ReplyError, error};
+use crate::offload;
 use crate::reply::Reply;
-use gimmal_store::types::SortedSetRef;
 
 const NOT_A_FLOAT: ReplyError = error("ERR value is not a valid float");
 
@@ -67,42 +68,49 @@ pub(super) fn geoadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         first += 1;
     }
     let words = args.len() - first;
-    if !words.is_multiple_of(3) || conditions.nx && conditions.xx {
+    if words == 0 || !words.is_multiple_of(3) || conditions.nx && conditions.xx {
         return Err(SYNTAX.into());
     }
-    let member = |i| place(args, i).map(|place| (Cell::of(place, STEPS).bits() as f64, args.at(i + 2)));
-    let members: Vec<(f64, &[u8])> = (first..args.len()).step_by(3).map(member).collect::<Result<_, _>>()?;
-    if members.is_empty() {
-        return Err(SYNTAX.into());
+    let members = Members { first, each: 3, parse: scored };
+    if offload::is_due(exec, words / 3) {
+        return add_many(exec, args, geoadd, conditions, members, record);
     }
-    add(exec, args, conditions, &members, |exec, key, changes| {
-        let scores: Vec<String> = members.iter().map(|(score, _)| format!("{score:.0}")).collect();
-        let mut words: Vec<&[u8]> = vec![b"ZADD"];
-        words.extend(args.rest(1).take(first - 1));
-        scores.iter().zip(&members).for_each(|(score, (_, member))| words.extend([score.as_bytes(), member]));
-        exec.effect(key, &words);
-        exec.changed(changes as u64 - 1);
+    let parsed = members.parse(args)?;
+    add(exec, args, conditions, &parsed, |exec, key, changes| {
+        let scores: Vec<f64> = parsed.iter().map(|(score, _)| *score).collect();
+        record(exec, key, args, members, &scores, changes);
     })
 }
 
-/// Answers for each member from argument 2 on.
-fn for_each(exec: &mut Exec<'_>, args: &Args<'_>, mut answer: impl FnMut(Option<f64>, &mut Reply<'_>)) -> Outcome {
-    let mut locked = exec.lock(args.at(1))?;
-    let set: Option<SortedSetRef<'_>> = exec.read(locked.key()).map(|entry| sorted_set_of(&entry)).transpose()?;
-    exec.reply.put().array(args.len() - 2);
-    args.rest(2).for_each(|member| answer(set.and_then(|set| set.score(member)), &mut exec.reply));
-    Ok(())
+/// The member behind the place at argument `at`, and its score.
+fn scored<'a>(args: &Args<'a>, at: usize) -> Result<(f64, &'a [u8]), ReplyError> {
+    Ok((Cell::of(place(args, at)?, STEPS).bits() as f64, args.at(at + 2)))
+}
+
+/// Records GEOADD as the ZADD that it is.
+fn record(exec: &mut Exec<'_>, key: Key<'_, '_>, args: &Args<'_>, members: Members, scores: &[f64], changes: usize) {
+    let scores: Vec<String> = match exec.local.log_active {
+        true => scores.iter().map(|score| format!("{score:.0}")).collect(),
+        false => Vec::new(),
+    };
+    let mut words: Vec<&[u8]> = vec![b"ZADD"];
+    words.extend(args.rest(1).take(members.first - 1));
+    for (score, at) in scores.iter().zip((members.first..args.len()).step_by(members.each)) {
+        words.extend([score.as_bytes(), args.at(at + 2)]);
+    }
+    exec.effect(key, &words);
+    exec.changed(changes as u64 - 1);
 }
 
 pub(super) fn geopos(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    for_each(exec, args, |score, reply| match score {
+    each_score(exec, args, |score, reply| match score {
         Some(score) => put_place(reply, Place::of_score(score)),
         None => reply.put().null_array(),
     })
 }
 
 pub(super) fn geohash(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    for_each(exec, args, |score, reply| match score {
+    each_score(exec, args, |score, reply| match score {
         Some(score) => reply.put().bulk(&standard_geohash(Place::of_score(score))),
         None => reply.put().null(),
     })

@@ -5,14 +5,15 @@ use super::position::{place, put_distance, put_place};
 use super::shape::Shape;
 use crate::args::Args;
 use crate::commands::sorted_set::{limits, record, sorted, sorted_set_of, store};
-use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::kept::Kept;
 use crate::offload;
 use crate::reply::Reply;
 use gimmal_io::Output;
 use gimmal_store::types::{Limits, ScoreRange, Scored, SortedSet, SortedSetRef};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Which command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,12 +166,12 @@ fn put_in_place(exec: &mut Exec<'_>, args: &Args<'_>, key: Key<'_, '_>, form: Fo
 
 /// Has a thread search.
 fn aside(exec: &mut Exec<'_>, args: &Args<'_>, form: Form, set: SortedSet, centre: Place) -> Outcome {
-    let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+    let (kept, tries) = (exec.keep(args), exec.local.begun_anew);
     let (limits, resp3) = (limits(exec), exec.session.resp3);
     offload::start(exec, move || {
         let mut search = Search::default();
         // Its faults were answered before.
-        let _parsed = search.parse(&parked.args(), form);
+        let _parsed = search.parse(&kept.args(), form);
         let asked = (set, centre);
         let (found, unit_m) = search.found(Some(&asked));
         let result = Some(match search.store {
@@ -181,13 +182,13 @@ fn aside(exec: &mut Exec<'_>, args: &Args<'_>, form: Form, set: SortedSet, centr
             }
             Some(_) => Product::Set(search.set(&found, unit_m, limits)),
         });
-        Box::new(Searched { parked, form, set: asked.0, result, tries })
+        Box::new(Searched { kept, form, set: asked.0, result, tries })
     })
 }
 
 /// A search that a thread has made.
 struct Searched {
-    parked: Parked,
+    kept: Arc<Kept>,
     form: Form,
     set: SortedSet,
     result: Option<Product>,
@@ -196,7 +197,7 @@ struct Searched {
 
 impl Continuation for Searched {
     fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
-        let args = self.parked.args();
+        let args = self.kept.args();
         let mut search = Search::default();
         let _parsed = search.parse(&args, self.form);
         let Some(name) = search.store else {

@@ -1,13 +1,18 @@
 //! Deadlines of fields: HEXPIRE and its kin, HTTL and its kin, HPERSIST.
 
-use super::{NUMFIELDS, effect, fields_from, limits, read};
+use super::read::each;
+use super::{NUMFIELDS, effect, fields_from, limits};
 use crate::args::Args;
 use crate::commands::generic::Conditions;
 use crate::commands::string::ExpireUnit;
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Outcome, ReplyError};
+use crate::exec::{Exec, Locked, Outcome, ReplyError};
 use crate::notify;
+use crate::offload::{self, Command, Handler, Missing};
+use crate::reply::Reply;
+use crate::streamed::{self, Elements};
 use gimmal_store::types::Fields;
+use std::ops::Range;
 
 /// What HEXPIRE answers for a field that is not there.
 const MISSING: i64 = -2;
@@ -15,19 +20,19 @@ const MISSING: i64 = -2;
 const NO_DEADLINE: i64 = -1;
 
 pub(super) fn hexpire(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    set(exec, args, ExpireUnit::In { ms: 1000 }, "hexpire")
+    set(exec, args, hexpire, ExpireUnit::In { ms: 1000 }, "hexpire")
 }
 
 pub(super) fn hpexpire(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    set(exec, args, ExpireUnit::In { ms: 1 }, "hpexpire")
+    set(exec, args, hpexpire, ExpireUnit::In { ms: 1 }, "hpexpire")
 }
 
 pub(super) fn hexpireat(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    set(exec, args, ExpireUnit::At { ms: 1000 }, "hexpireat")
+    set(exec, args, hexpireat, ExpireUnit::At { ms: 1000 }, "hexpireat")
 }
 
 pub(super) fn hpexpireat(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    set(exec, args, ExpireUnit::At { ms: 1 }, "hpexpireat")
+    set(exec, args, hpexpireat, ExpireUnit::At { ms: 1 }, "hpexpireat")
 }
 
 /// A time to live or point in time, which may be past but not negative, as a deadline in ms.
@@ -48,19 +53,29 @@ struct Changes {
     changed: Vec<usize>,
 }
 
-fn set(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &str) -> Outcome {
+impl Elements for Vec<i64> {
+    fn write(&self, ranks: Range<usize>, reply: &mut Reply<'_>) {
+        self[ranks].iter().for_each(|answer| reply.put().integer(*answer));
+    }
+}
+
+/// Answers a number for each field.
+fn answer_all(exec: &mut Exec<'_>, answers: Vec<i64>) -> Outcome {
+    exec.reply.put().array(answers.len());
+    streamed::elements(exec, 0..answers.len(), answers)
+}
+
+fn set(exec: &mut Exec<'_>, args: &Args<'_>, handler: Handler, unit: ExpireUnit, command: &'static str) -> Outcome {
     let word = (3..args.len() - 1).find(|i| args.is(*i, "fields")).ok_or(NUMFIELDS)?;
     let when = Conditions::parse(args, 3..word)?;
     let first = fields_from(args, word + 1, 1, NUMFIELDS)?;
     let limits = limits(exec);
     let n = args.int(2)?;
     deadline(n, unit, exec.now_ms(), command)?;
-    let mut key = exec.lock(args.at(1))?;
-    let now_ms = exec.now_ms();
-    let at_ms = deadline(n, unit, now_ms, command)?;
-    let past = at_ms <= now_ms;
-    let edited = exec.edit(key.key(), |fields: &mut Fields| {
-        let mut changes = Changes::default();
+    let alter = move |fields: &mut Fields, args: &Args<'_>, now_ms| -> Result<(i64, bool, Changes), ReplyError> {
+        // The time under the lock may be later.
+        let at_ms = deadline(n, unit, now_ms, command)?;
+        let (past, mut changes) = (at_ms <= now_ms, Changes::default());
         for i in first..args.len() {
             let name = args.at(i);
             let old_ms = fields.view().find(name, now_ms).map(|field| field.expire_at_ms);
@@ -80,18 +95,24 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &str) ->
                 changes.changed.push(i);
             }
         }
-        changes
-    })?;
-    exec.reply.put().array(args.len() - first);
-    let Some(edited) = edited else {
-        (first..args.len()).for_each(|_| exec.reply.put().integer(MISSING));
-        return Ok(());
+        Ok((at_ms, past, changes))
     };
-    let Changes { answers, changed } = edited.result;
-    answers.iter().for_each(|answer| exec.reply.put().integer(*answer));
-    if changed.is_empty() {
-        return Ok(());
-    }
+    let command = Command { key: 1, handler };
+    offload::edit(exec, args, command, Missing::Leave, args.len(), alter, move |exec, args, key, edited| {
+        let Some(edited) = edited else { return answer_all(exec, vec![MISSING; args.len() - first]) };
+        let (at_ms, past, changes) = edited.result?;
+        if !changes.changed.is_empty() {
+            was_set(exec, args, key, at_ms, past, &changes.changed);
+            if edited.emptied {
+                exec.notify(notify::GENERIC, "del", args.at(1));
+            }
+        }
+        answer_all(exec, changes.answers)
+    })
+}
+
+/// Records and tells of a deadline of the fields that these arguments name, or of their end if it is past.
+fn was_set(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, at_ms: i64, past: bool, changed: &[usize]) {
     if past {
         let names = changed.iter().map(|i| args.at(*i));
         effect(exec, key.key(), changed.len(), [b"HDEL", args.at(1)].into_iter().chain(names));
@@ -103,18 +124,12 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &str) ->
         effect(exec, key.key(), changed.len(), head.into_iter().chain(changed.iter().map(|i| args.at(*i))));
         exec.notify(notify::HASH, "hexpire", args.at(1));
     }
-    if edited.emptied {
-        exec.notify(notify::GENERIC, "del", args.at(1));
-    }
-    Ok(())
 }
 
 pub(super) fn hpersist(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let first = fields_after_word(args, NUMFIELDS)?;
     let limits = limits(exec);
-    let mut key = exec.lock(args.at(1))?;
-    let now_ms = exec.now_ms();
-    let edited = exec.edit(key.key(), |fields: &mut Fields| {
+    let alter = move |fields: &mut Fields, args: &Args<'_>, now_ms| {
         let mut changes = Changes::default();
         for i in first..args.len() {
             let answer = match fields.view().find(args.at(i), now_ms).map(|field| field.expire_at_ms) {
@@ -129,19 +144,20 @@ pub(super) fn hpersist(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
             changes.answers.push(answer);
         }
         changes
-    })?;
-    let Changes { answers, changed } = edited.map_or_else(Changes::default, |edited| edited.result);
-    exec.reply.put().array(args.len() - first);
-    for at in 0..args.len() - first {
-        exec.reply.put().integer(answers.get(at).copied().unwrap_or(MISSING));
-    }
-    if !changed.is_empty() {
-        let count = changed.len().to_string();
-        let head = [&b"HPERSIST"[..], args.at(1), b"FIELDS", count.as_bytes()];
-        effect(exec, key.key(), changed.len(), head.into_iter().chain(changed.iter().map(|i| args.at(*i))));
-        exec.notify(notify::HASH, "hpersist", args.at(1));
-    }
-    Ok(())
+    };
+    let command = Command { key: 1, handler: hpersist };
+    offload::edit(exec, args, command, Missing::Leave, args.len(), alter, move |exec, args, mut key, edited| {
+        let Some(edited) = edited else { return answer_all(exec, vec![MISSING; args.len() - first]) };
+        let Changes { answers, changed } = edited.result;
+        if !changed.is_empty() {
+            let count = changed.len().to_string();
+            let head = [&b"HPERSIST"[..], args.at(1), b"FIELDS", count.as_bytes()];
+            effect(exec, key.key(), changed.len(), head.into_iter().chain(changed.iter().map(|i| args.at(*i))));
+            exec.notify(notify::HASH, "hpersist", args.at(1));
+        }
+        drop(key);
+        answer_all(exec, answers)
+    })
 }
 
 /// The number of the first field of a command of the form `NAME key FIELDS numfields field ...`.
@@ -179,16 +195,11 @@ fn in_seconds(ms: i64) -> i64 {
 
 fn answer(exec: &mut Exec<'_>, args: &Args<'_>, of: fn(i64, i64) -> i64) -> Outcome {
     let first = fields_after_word(args, SYNTAX)?;
-    let mut key = exec.lock(args.at(1))?;
-    let (fields, now_ms) = (read(exec, key.key())?, exec.now_ms());
-    exec.reply.put().array(args.len() - first);
-    for name in args.rest(first) {
-        let field = fields.and_then(|fields| fields.find(name, now_ms));
-        exec.reply.put().integer(match field.map(|field| field.expire_at_ms) {
+    each(exec, args, first, move |field, now_ms, reply| {
+        reply.put().integer(match field.map(|field| field.expire_at_ms) {
             None => MISSING,
             Some(None) => NO_DEADLINE,
             Some(Some(at_ms)) => of(at_ms, now_ms),
         });
-    }
-    Ok(())
+    })
 }

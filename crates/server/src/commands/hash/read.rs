@@ -3,35 +3,51 @@
 use super::read;
 use crate::args::Args;
 use crate::exec::{Exec, Outcome};
+use crate::offload;
 use crate::reply::Reply;
 use crate::streamed::{self, Elements};
-use gimmal_store::types::{Field, Fields};
+use gimmal_store::types::{Field, Fields, FieldsRef};
 use std::ops::Range;
 
 pub(super) fn hget(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let field = read(exec, key.key())?.and_then(|fields| fields.find(args.at(2), exec.now_ms()));
-    answer(exec, field);
+    answer(&mut exec.reply, field);
     Ok(())
 }
 
 pub(super) fn hmget(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    each(exec, args, 2, |field, _, reply| answer(reply, field))
+}
+
+/// Answers something about each of the fields that are named from argument `first` on; `answer` is told the time.
+pub(super) fn each(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    first: usize,
+    answer: impl Fn(Option<Field<'_>>, i64, &mut Reply<'_>) + Send + 'static,
+) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
-    let fields = read(exec, key.key())?;
-    exec.reply.put().array(args.len() - 2);
-    for name in args.rest(2) {
-        let field = fields.and_then(|fields| fields.find(name, exec.now_ms()));
-        answer(exec, field);
+    let (fields, now_ms) = (read(exec, key.key())?, exec.now_ms());
+    let write = move |fields: Option<FieldsRef<'_>>, args: &Args<'_>, reply: &mut Reply<'_>| {
+        reply.put().array(args.len() - first);
+        args.rest(first).for_each(|name| answer(fields.and_then(|fields| fields.find(name, now_ms)), now_ms, reply));
+    };
+    if offload::is_due(exec, args.len()) {
+        let fields = fields.map(|fields| fields.to_owned());
+        drop(key);
+        return offload::write(exec, args, move |args, reply| write(fields.as_ref().map(Fields::view), args, reply));
     }
+    write(fields, args, &mut exec.reply);
     Ok(())
 }
 
 /// The value of a field, or null.
 #[inline]
-pub(super) fn answer(exec: &mut Exec<'_>, field: Option<Field<'_>>) {
+pub(super) fn answer(reply: &mut Reply<'_>, field: Option<Field<'_>>) {
     match field {
-        Some(field) => exec.reply.put().bulk(field.value),
-        None => exec.reply.put().null(),
+        Some(field) => reply.put().bulk(field.value),
+        None => reply.put().null(),
     }
 }
 

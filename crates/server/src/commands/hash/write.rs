@@ -2,10 +2,10 @@
 
 use super::{effect, limits, peek, tell_of_write, words};
 use crate::args::Args;
-use crate::exec::{Exec, Locked, Outcome};
+use crate::exec::{Edited, Exec, Locked, Outcome};
 use crate::notify;
-use crate::offload::{self, Command, Handler};
-use gimmal_store::types::{Field, Fields, Kind};
+use crate::offload::{self, Command, Handler, Missing};
+use gimmal_store::types::{Field, Fields};
 
 pub(super) fn hset(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     set(exec, args, hset, |exec, new| exec.reply.put().count(new))
@@ -22,9 +22,7 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>, handler: Handler, answer: fn(&mut E
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
     let (pairs, limits) = (args.len() / 2 - 1, limits(exec));
-    let mut key = exec.lock(args.at(1))?;
-    let now_ms = exec.now_ms();
-    let alter = move |fields: &mut Fields, args: &Args<'_>| {
+    let alter = move |fields: &mut Fields, args: &Args<'_>, now_ms| {
         fields.expect(pairs, limits);
         let (mut new, mut past) = (0, 0);
         for i in (2..args.len()).step_by(2) {
@@ -35,26 +33,21 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>, handler: Handler, answer: fn(&mut E
         }
         (new, past)
     };
-    if offload::is_due(exec, pairs) {
-        let there = peek(exec, key.key())?.map(|fields| fields.to_owned());
-        let created = there.is_none();
-        drop(key);
-        let (command, fields) = (Command { key: 1, handler }, there.unwrap_or_else(|| Fields::new_in(Vec::new())));
-        return offload::change(exec, args, command, fields, alter, move |exec, args, key, done| {
-            was_set(exec, args, key, done, created);
-            answer(exec, done.0);
+    offload::edit(
+        exec,
+        args,
+        Command { key: 1, handler },
+        Missing::Create,
+        pairs,
+        alter,
+        move |exec, args, mut key, edited| {
+            let Edited { result: (new, past), created, .. } = edited.expect("a hash that is missing is made");
+            effect(exec, key.key(), pairs, words(b"HSET", args, 2));
+            tell_of_write(exec, args.at(1), created, past, "hset");
+            answer(exec, new);
             Ok(())
-        });
-    }
-    let edited = exec.edit_or_create(key.key(), |fields: &mut Fields| alter(fields, args))?;
-    was_set(exec, args, key, edited.result, edited.created);
-    answer(exec, edited.result.0);
-    Ok(())
-}
-
-fn was_set(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, (_, past): (usize, usize), created: bool) {
-    effect(exec, key.key(), args.len() / 2 - 1, words(b"HSET", args, 2));
-    tell_of_write(exec, args.at(1), created, past, "hset");
+        },
+    )
 }
 
 pub(super) fn hsetnx(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -74,23 +67,13 @@ pub(super) fn hsetnx(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 pub(super) fn hdel(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let mut key = exec.lock(args.at(1))?;
-    let now_ms = exec.now_ms();
-    let alter = move |fields: &mut Fields, args: &Args<'_>| {
-        let removed = args.rest(2).filter(|name| fields.remove(name, now_ms)).count();
-        (removed, fields.is_void())
-    };
-    if offload::is_due(exec, args.len())
-        && let Some(fields) = peek(exec, key.key())?.map(|fields| fields.to_owned())
-    {
-        drop(key);
-        return offload::change(exec, args, Command { key: 1, handler: hdel }, fields, alter, removed);
-    }
-    let edited = exec.edit(key.key(), |fields: &mut Fields| alter(fields, args))?;
-    removed(exec, args, key, edited.map_or((0, false), |edited| edited.result))
+    let alter =
+        |fields: &mut Fields, args: &Args<'_>, now_ms| args.rest(2).filter(|name| fields.remove(name, now_ms)).count();
+    offload::edit(exec, args, Command { key: 1, handler: hdel }, Missing::Leave, args.len(), alter, removed)
 }
 
-fn removed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, (removed, emptied): (usize, bool)) -> Outcome {
+fn removed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, edited: Option<Edited<usize>>) -> Outcome {
+    let (removed, emptied) = edited.map_or((0, false), |edited| (edited.result, edited.emptied));
     if removed > 0 {
         effect(exec, key.key(), removed, words(b"HDEL", args, 2));
         exec.notify(notify::HASH, "hdel", args.at(1));

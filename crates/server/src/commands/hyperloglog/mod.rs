@@ -11,12 +11,15 @@ use crate::args::Args;
 use crate::arguments::{key, string};
 use crate::command::{Argument, Command, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
 use crate::commands::string::string_of;
-use crate::exec::{Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::exec::{Continuation, Exec, Key, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::kept::Kept;
 use crate::notify;
+use crate::offload;
 use estimate::{REGISTERS, estimate, place};
 use gimmal_store::{Encoding, Entry, NewValue, StringRef};
 use sketch::{Corrupt, Cursor, Registers, Sketch, cache, cached, dense_register, forget, is_dense, is_sketch};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 const KEY: Argument = key("key", 0);
 
@@ -133,12 +136,40 @@ fn mark_as_written(exec: &mut Exec<'_>, mut key: Key<'_, '_>) {
 }
 
 fn pfadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
+    if !offload::is_due(exec, args.len()) {
+        return add(exec, args, args.rest(2).map(place), false);
+    }
+    let kept = exec.keep(args);
+    offload::start(exec, move || {
+        // What is left is the highest value of each register.
+        let mut highest = Box::new([0; REGISTERS]);
+        for (index, value) in kept.args().rest(2).map(place) {
+            highest[index] = value.max(highest[index]);
+        }
+        Box::new(Hashed { kept, highest })
+    })
+}
+
+/// PFADD, whose many elements a thread has hashed.
+struct Hashed {
+    kept: Arc<Kept>,
+    highest: Box<Registers>,
+}
+
+impl Continuation for Hashed {
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        let places = self.highest.iter().copied().enumerate().filter(|(_, value)| *value > 0);
+        add(exec, &self.kept.args(), places, true).map(|()| true)
+    }
+}
+
+/// Makes the sketch at a key have seen elements with these places; `ascending` if their registers are in order.
+fn add(exec: &mut Exec<'_>, args: &Args<'_>, places: impl Iterator<Item = (usize, u8)>, ascending: bool) -> Outcome {
     let sparse_max = sparse_max(exec);
     let mut locked = exec.lock(args.at(1))?;
     let mut changes = 0u64;
     let old = exec.peek(locked.key()).map(|entry| sketch_of(&entry)).transpose()?;
     if let Some(bytes) = old.filter(|bytes| is_dense(bytes)) {
-        let places = args.rest(2).map(place);
         let higher: Vec<(usize, u8)> = places.filter(|(index, value)| dense_register(bytes, *index) < *value).collect();
         if !higher.is_empty() {
             let mut entry = exec.write(locked.key()).expect("it was just read");
@@ -152,8 +183,12 @@ fn pfadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
                 Sketch::new()
             }
         };
-        for (index, value) in args.rest(2).map(place) {
-            changes += u64::from(sketch.raise(index, value, sparse_max, &mut { Cursor::START })?);
+        let mut cursor = Cursor::START;
+        for (index, value) in places {
+            if !ascending {
+                cursor = Cursor::START;
+            }
+            changes += u64::from(sketch.raise(index, value, sparse_max, &mut cursor)?);
         }
         if changes > 0 {
             forget(sketch.bytes_mut());
@@ -162,7 +197,8 @@ fn pfadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     }
     if changes > 0 {
         exec.changed(changes - 1);
-        let words: Vec<&[u8]> = std::iter::once(&b"PFADD"[..]).chain(args.rest(1)).collect();
+        let words = std::iter::once(&b"PFADD"[..]).chain(args.rest(1));
+        let words: Vec<&[u8]> = if exec.local.log_active { words.collect() } else { Vec::new() };
         exec.effect(locked.key(), &words);
         exec.notify(notify::STRING, "pfadd", args.at(1));
     } else {

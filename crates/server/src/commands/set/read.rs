@@ -23,9 +23,10 @@ pub(super) fn sismember(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 pub(super) fn smismember(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let set = read(exec, key.key())?;
-    if let Some(set) = set.filter(|_| offload::is_due(exec, args.len())).map(|set| set.to_owned()) {
+    if offload::is_due(exec, args.len()) {
+        let set = set.map(|set| set.to_owned());
         drop(key);
-        return offload::write(exec, args, move |args, reply| contained(Some(set.view()), args, reply));
+        return offload::write(exec, args, move |args, reply| contained(set.as_ref().map(Set::view), args, reply));
     }
     contained(set, args, &mut exec.reply);
     Ok(())

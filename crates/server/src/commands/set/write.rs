@@ -3,15 +3,15 @@
 use super::{effect, limits, peek};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Key, Locked, Outcome, ReplyError, error};
+use crate::exec::{Edited, Exec, Key, Locked, Outcome, ReplyError, error};
 use crate::lazyfree::removal;
 use crate::notify;
-use crate::offload;
+use crate::offload::{self, Command, Missing};
 use crate::sample;
 use crate::streamed;
 use crate::worker::Random;
 use gimmal_resp::encode_bulk;
-use gimmal_store::types::{Kind, Set};
+use gimmal_store::types::Set;
 use std::sync::Arc;
 
 use super::read::Whole;
@@ -24,26 +24,15 @@ const COPIED: usize = 4096;
 
 pub(super) fn sadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let limits = limits(exec);
-    let mut key = exec.lock(args.at(1))?;
-    let alter = move |set: &mut Set, args: &Args<'_>| {
+    let alter = move |set: &mut Set, args: &Args<'_>, _| {
         set.expect(args.at(2), args.len() - 2, limits);
         args.rest(2).filter(|member| set.add(member, limits)).count()
     };
-    if offload::is_due(exec, args.len()) {
-        let there = peek(exec, key.key())?.map(|set| set.to_owned());
-        let created = there.is_none();
-        drop(key);
-        let (command, set) =
-            (offload::Command { key: 1, handler: sadd }, there.unwrap_or_else(|| Set::new_in(Vec::new())));
-        return offload::change(exec, args, command, set, alter, move |exec, args, key, count| {
-            added(exec, args, key, count, created)
-        });
-    }
-    let edited = exec.edit_or_create(key.key(), |set: &mut Set| alter(set, args))?;
-    added(exec, args, key, edited.result, edited.created)
+    offload::edit(exec, args, Command { key: 1, handler: sadd }, Missing::Create, args.len(), alter, added)
 }
 
-fn added(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, count: usize, created: bool) -> Outcome {
+fn added(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, edited: Option<Edited<usize>>) -> Outcome {
+    let (count, created) = edited.map_or((0, false), |edited| (edited.result, edited.created));
     if count > 0 {
         effect(exec, key.key(), count, [b"SADD", args.at(1)].into_iter().chain(args.rest(2)));
         if created {
@@ -56,22 +45,12 @@ fn added(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, count: usize
 }
 
 pub(super) fn srem(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let mut key = exec.lock(args.at(1))?;
-    let alter = |set: &mut Set, args: &Args<'_>| {
-        let removed = args.rest(2).filter(|member| set.remove(member)).count();
-        (removed, set.view().is_empty())
-    };
-    if offload::is_due(exec, args.len())
-        && let Some(set) = peek(exec, key.key())?.map(|set| set.to_owned())
-    {
-        drop(key);
-        return offload::change(exec, args, offload::Command { key: 1, handler: srem }, set, alter, removed);
-    }
-    let edited = exec.edit(key.key(), |set: &mut Set| alter(set, args))?;
-    removed(exec, args, key, edited.map_or((0, false), |edited| edited.result))
+    let alter = |set: &mut Set, args: &Args<'_>, _| args.rest(2).filter(|member| set.remove(member)).count();
+    offload::edit(exec, args, Command { key: 1, handler: srem }, Missing::Leave, args.len(), alter, removed)
 }
 
-fn removed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, (removed, emptied): (usize, bool)) -> Outcome {
+fn removed(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, edited: Option<Edited<usize>>) -> Outcome {
+    let (removed, emptied) = edited.map_or((0, false), |edited| (edited.result, edited.emptied));
     if removed > 0 {
         effect(exec, key.key(), removed, [b"SREM", args.at(1)].into_iter().chain(args.rest(2)));
         exec.notify(notify::SET, "srem", args.at(1));
@@ -139,7 +118,7 @@ fn pop_some(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, count: us
         && let Some(set) = peek(exec, key.key())?.map(|set| set.to_owned())
     {
         drop(key);
-        return offload::change(exec, args, offload::Command { key: 1, handler: spop }, set, alter, popped_some);
+        return offload::change(exec, args, Command { key: 1, handler: spop }, set, alter, popped_some);
     }
     let edited = exec.edit(key.key(), |set: &mut Set| alter(set, args))?;
     popped_some(exec, args, key, edited.map_or_else(Popped::default, |edited| edited.result))

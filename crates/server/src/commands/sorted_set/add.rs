@@ -4,8 +4,9 @@ use super::{limits, record};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::double;
-use crate::exec::{Edited, Exec, Key, Outcome, ReplyError, error};
+use crate::exec::{Continuation, Edited, Exec, Key, Locked, Outcome, ReplyError, Stop, error};
 use crate::notify;
+use crate::offload::{self, Command, Handler, Missing};
 use gimmal_store::types::{Limits, SortedSet};
 
 const NOT_A_SCORE: ReplyError = error("ERR value is not a valid float");
@@ -45,9 +46,39 @@ pub(super) fn zadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         let score = double::parse(args.at(first)).ok_or(NOT_A_SCORE)?;
         return add(exec, args, conditions, &[(score, args.at(first + 1))], verbatim(args));
     }
-    let pair = |i| double::parse(args.at(i)).map(|score| (score, args.at(i + 1))).ok_or(NOT_A_SCORE);
-    let members: Vec<(f64, &[u8])> = (first..args.len()).step_by(2).map(pair).collect::<Result<_, _>>()?;
-    add(exec, args, conditions, &members, verbatim(args))
+    let members = Members { first, each: 2, parse: scored };
+    if offload::is_due(exec, count / 2) {
+        return add_many(exec, args, zadd, conditions, members, |exec, key, args, _, _, changes| {
+            record(exec, key, args, changes);
+        });
+    }
+    add(exec, args, conditions, &members.parse(args)?, verbatim(args))
+}
+
+/// The score at argument `at`, and the member behind it.
+fn scored<'a>(args: &Args<'a>, at: usize) -> Result<Scored<'a>, ReplyError> {
+    Ok((double::parse(args.at(at)).ok_or(NOT_A_SCORE)?, args.at(at + 1)))
+}
+
+/// A member behind its score.
+type Scored<'a> = (f64, &'a [u8]);
+
+/// Where the members of a command are among its arguments.
+#[derive(Clone, Copy)]
+pub(in crate::commands) struct Members {
+    /// The first argument of the first of them.
+    pub first: usize,
+    /// Arguments of each.
+    pub each: usize,
+    /// A member with its score, from these arguments.
+    pub parse: for<'a> fn(&Args<'a>, usize) -> Result<Scored<'a>, ReplyError>,
+}
+
+impl Members {
+    /// All members, with their scores.
+    pub fn parse<'a>(self, args: &Args<'a>) -> Result<Vec<Scored<'a>>, ReplyError> {
+        (self.first..args.len()).step_by(self.each).map(|at| (self.parse)(args, at)).collect()
+    }
 }
 
 pub(super) fn zincrby(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
@@ -133,6 +164,62 @@ impl Conditions {
     }
 }
 
+/// Records that so many members with these scores were added or changed.
+type Record = fn(&mut Exec<'_>, Key<'_, '_>, &Args<'_>, Members, &[f64], usize);
+
+/// As [`add`], by a thread, which also parses the members.
+pub(in crate::commands) fn add_many(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    handler: Handler,
+    conditions: Conditions,
+    members: Members,
+    record: Record,
+) -> Outcome {
+    let limits = limits(exec);
+    let mut locked = exec.lock(args.at(1))?;
+    let missing = if conditions.xx { Missing::Leave } else { Missing::Create };
+    let original = offload::share(exec, &mut locked, missing);
+    drop(locked);
+    let refused = match original {
+        Ok(Some(original)) => {
+            let alter = move |set: &mut SortedSet, args: &Args<'_>| -> Result<(Added, Vec<f64>), ReplyError> {
+                let members = members.parse(args)?;
+                let added = conditions.apply(set, &members, limits)?;
+                Ok((added, members.iter().map(|(score, _)| *score).collect()))
+            };
+            let command = Command { key: 1, handler };
+            return offload::replace(exec, args, command, original, alter, move |exec, args, locked, edited| {
+                let (done, scores) = edited.result?;
+                added(exec, args, locked, conditions, done, edited.created, |exec, key, changes| {
+                    record(exec, key, args, members, &scores, changes);
+                })
+            });
+        }
+        Ok(None) => None,
+        Err(Stop::Error(refused)) => Some(refused),
+        Err(stop) => return Err(stop),
+    };
+    // Nothing is added, but what is no score is told of first.
+    let kept = exec.keep(args);
+    offload::start(exec, move || Box::new(Unchanged(members.parse(&kept.args()).err().or(refused))))
+}
+
+/// A command that has added nothing, with an error or without.
+struct Unchanged(Option<ReplyError>);
+
+impl Continuation for Unchanged {
+    fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
+        match self.0.take() {
+            Some(error) => Err(error.into()),
+            None => {
+                exec.reply.put().count(0);
+                Ok(true)
+            }
+        }
+    }
+}
+
 /// Adds members as ZADD does and answers as it does; `record` is told the number of changes, if there are any.
 pub(in crate::commands) fn add(
     exec: &mut Exec<'_>,
@@ -149,11 +236,24 @@ pub(in crate::commands) fn add(
     } else {
         exec.edit_or_create(locked.key(), |set: &mut SortedSet| conditions.apply(set, members, limits))?
     };
-    let done = edited.result?;
+    added(exec, args, locked, conditions, edited.result?, edited.created, record)
+}
+
+/// Members were added: it is recorded, told and answered.
+#[inline]
+fn added(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut locked: Locked<'_>,
+    conditions: Conditions,
+    done: Added,
+    created: bool,
+    record: impl FnOnce(&mut Exec<'_>, Key<'_, '_>, usize),
+) -> Outcome {
     let changes = done.added + done.changed;
     if changes > 0 {
         record(exec, locked.key(), changes);
-        if edited.created {
+        if created {
             exec.notify(notify::NEW, "new", args.at(1));
         }
         exec.notify(notify::ZSET, if conditions.incr { "zincr" } else { "zadd" }, args.at(1));

@@ -3,14 +3,15 @@
 use super::read::put_header;
 use super::{Whole, limits, record, sorted, store, write_scored};
 use crate::args::Args;
-use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
 use crate::double;
 use crate::exec::{Continuation, Exec, LockedMany, Outcome, ReplyError, Stop, WRONG_TYPE, error};
+use crate::kept::Kept;
 use crate::{offload, streamed};
 use gimmal_store::ValueRef;
 use gimmal_store::types::{Limits, Scored, Set, SortedSet};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What is done with the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +99,10 @@ fn combine(exec: &mut Exec<'_>, args: &Args<'_>, form: Form) -> Outcome {
     in_order(form, &mut sources);
     if offload::is_due(exec, work(form, &sources)) {
         drop(keys);
-        let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+        let (kept, tries) = (exec.keep(args), exec.local.begun_anew);
         return offload::start(exec, move || {
             let done = Some(compute(form, &options, &sources, limits));
-            Box::new(Computed { parked, form, with_scores: options.with_scores, count, sources, done, tries })
+            Box::new(Computed { kept, form, with_scores: options.with_scores, count, sources, done, tries })
         });
     }
     if form.at == 1 && !form.counts {
@@ -196,7 +197,7 @@ fn put_in_place(exec: &mut Exec<'_>, args: &Args<'_>, keys: &mut LockedMany<'_>,
 
 /// A result that a thread has computed.
 struct Computed {
-    parked: Parked,
+    kept: Arc<Kept>,
     form: Form,
     with_scores: bool,
     /// Number of sources.
@@ -209,7 +210,7 @@ struct Computed {
 
 impl Continuation for Computed {
     fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
-        let args = self.parked.args();
+        let args = self.kept.args();
         let mut done = || self.done.take().expect("a result is used once");
         if self.form.at == 1 {
             return answer(exec, self.with_scores, done()).map(|()| true);

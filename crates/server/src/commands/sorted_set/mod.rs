@@ -8,7 +8,7 @@ mod bounds;
 mod combine;
 pub mod pop;
 mod range;
-mod read;
+pub(in crate::commands) mod read;
 mod remove;
 
 use crate::args::Args;
@@ -543,7 +543,8 @@ pub(super) fn record(exec: &mut Exec<'_>, key: Key<'_, '_>, args: &Args<'_>, cha
         args.rest(0).zip(&mut words).for_each(|(arg, word)| *word = arg);
         exec.effect(key, &words[..args.len()]);
     } else {
-        exec.effect(key, &args.rest(0).collect::<Vec<_>>());
+        let words: Vec<&[u8]> = if exec.local.log_active { args.rest(0).collect() } else { Vec::new() };
+        exec.effect(key, &words);
     }
     exec.changed(changes as u64 - 1);
 }

@@ -43,6 +43,11 @@ pub type Popped = Vec<(Vec<u8>, f64)>;
 /// WRONGTYPE, and no change, if it holds a value of another type.
 pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, count: usize, counted: bool) -> Result<Popped, Stop> {
     exec.give_way(&mut key, Type::SortedSet)?;
+    take(exec, key, end, count, counted)
+}
+
+/// As [`pop`], for who has given way to those that wait.
+fn take(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, count: usize, counted: bool) -> Result<Popped, Stop> {
     let edited = exec.edit(key.again(), |set: &mut SortedSet| {
         let len = set.view().len();
         let ranks = match end {
@@ -102,15 +107,15 @@ fn pop_of_one(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
     let counted = args.len() == 3;
     let count = if counted { count(args, 2, 0, "ERR value is out of range, must be positive")? } else { 1 };
     let mut locked = exec.lock(args.at(1))?;
+    exec.give_way(&mut locked.key(), Type::SortedSet)?;
     if count > offload::MANY
         && let Some(set) = exec.peek(locked.key()).map(|entry| sorted_set_of(&entry)).transpose()?
         && set.len() > offload::MANY
     {
         let set = set.to_owned();
-        exec.give_way(&mut locked.key(), Type::SortedSet)?;
         return pop_many(exec, args, locked, end, set, count);
     }
-    let popped = pop(exec, locked.key(), end, count, counted)?;
+    let popped = take(exec, locked.key(), end, count, counted)?;
     let mut reply = exec.reply.put();
     let nested = counted && reply.is_proto3();
     reply.array(if nested { popped.len() } else { popped.len() * 2 });

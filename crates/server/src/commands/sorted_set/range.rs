@@ -5,13 +5,14 @@
 use super::read::put_header;
 use super::{Whole, bounds, limits, record, sorted_set_of, store, write_scored};
 use crate::args::Args;
-use crate::connection::Parked;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, LockedMany, Outcome, ReplyError, Stop, error};
+use crate::kept::Kept;
 use crate::offload;
 use crate::streamed::{self, WRITTEN_AT_ONCE};
 use gimmal_store::types::{Form as StoredForm, Limits, MemberRange, ScoreRange, SortedSet, SortedSetRef};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a range is given by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +107,10 @@ pub(super) fn zrangestore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         Some(set) if offload::is_due(exec, ranks.len()) => {
             let set = set.to_owned();
             drop(keys);
-            let (parked, tries) = (Parked::whole(args), exec.local.begun_anew);
+            let (kept, tries) = (exec.keep(args), exec.local.begun_anew);
             return offload::start(exec, move || {
                 let result = Some(copied(set.view(), ranks, limits));
-                Box::new(Ranged { parked, set, result, tries })
+                Box::new(Ranged { kept, set, result, tries })
             });
         }
         set => set.map(|set| copied(set, ranks, limits)),
@@ -131,7 +132,7 @@ fn put_in_place(exec: &mut Exec<'_>, args: &Args<'_>, keys: &mut LockedMany<'_>,
 
 /// The result of a ZRANGESTORE that a thread has made.
 struct Ranged {
-    parked: Parked,
+    kept: Arc<Kept>,
     set: SortedSet,
     result: Option<SortedSet>,
     tries: u32,
@@ -139,7 +140,7 @@ struct Ranged {
 
 impl Continuation for Ranged {
     fn step(&mut self, exec: &mut Exec<'_>) -> Result<bool, Stop> {
-        let args = self.parked.args();
+        let args = self.kept.args();
         let mut keys = exec.lock_all([args.at(1), args.at(2)].into_iter())?;
         let now = exec.read(keys.key(1)).map(|entry| sorted_set_of(&entry)).transpose()?;
         if now.is_some_and(|now| now.is_same(self.set.view())) {

@@ -4,13 +4,14 @@ use super::{Whole, bounds, sorted_set_of, write_scored};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
+use crate::offload;
 use crate::reply::Reply;
 use crate::sample::{self, Ranked};
 use crate::scan::{self, Options};
 use crate::streamed::{self, Elements, WRITTEN_AT_ONCE};
 use gimmal_resp::double::format_double;
 use gimmal_resp::encode_bulk;
-use gimmal_store::types::{Form, Scored, SortedSetRef};
+use gimmal_store::types::{Form, Scored, SortedSet, SortedSetRef};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -34,10 +35,24 @@ pub(super) fn zscore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 pub(super) fn zmscore(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    look(exec, args, |set, reply| {
+    each_score(exec, args, |score, reply| put_score(reply, score))
+}
+
+/// Answers something about the score of each member from argument 2 on.
+pub(in crate::commands) fn each_score(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    answer: impl Fn(Option<f64>, &mut Reply<'_>) + Send + 'static,
+) -> Outcome {
+    let write = move |set: Option<SortedSetRef<'_>>, args: &Args<'_>, reply: &mut Reply<'_>| {
         reply.put().array(args.len() - 2);
-        args.rest(2).for_each(|member| put_score(reply, set.and_then(|set| set.score(member))));
-    })
+        args.rest(2).for_each(|member| answer(set.and_then(|set| set.score(member)), reply));
+    };
+    if offload::is_due(exec, args.len()) {
+        let set = look(exec, args, |set, _| set.map(SortedSetRef::to_owned))?;
+        return offload::write(exec, args, move |args, reply| write(set.as_ref().map(SortedSet::view), args, reply));
+    }
+    look(exec, args, |set, reply| write(set, args, reply))
 }
 
 fn put_score(reply: &mut Reply<'_>, score: Option<f64>) {

@@ -2,16 +2,25 @@
 
 use super::{bounds, record, sorted_set_of};
 use crate::args::Args;
-use crate::exec::{Exec, Locked, Outcome};
+use crate::exec::{Edited, Exec, Locked, Outcome};
 use crate::notify;
-use crate::offload::{self, Handler};
+use crate::offload::{self, Command, Handler, Missing};
 use gimmal_store::types::{SortedSet, SortedSetRef};
 use std::ops::Range;
 
 pub(super) fn zrem(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let mut locked = exec.lock(args.at(1))?;
-    let edited = exec
-        .edit(locked.key(), |set: &mut SortedSet| args.rest(2).filter(|member| set.remove(member).is_some()).count())?;
+    let alter =
+        |set: &mut SortedSet, args: &Args<'_>, _| args.rest(2).filter(|member| set.remove(member).is_some()).count();
+    let command = Command { key: 1, handler: zrem };
+    offload::edit(exec, args, command, Missing::Leave, args.len(), alter, removed_members)
+}
+
+fn removed_members(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut locked: Locked<'_>,
+    edited: Option<Edited<usize>>,
+) -> Outcome {
     let (removed, emptied) = edited.map_or((0, false), |edited| (edited.result, edited.emptied));
     if removed > 0 {
         record(exec, locked.key(), args, removed);
@@ -58,7 +67,7 @@ fn remove(
     if !whole && offload::is_due(exec, ranks.len()) {
         let (original, removed) = (set.to_owned(), ranks.len());
         drop(locked);
-        let command = offload::Command { key: 1, handler };
+        let command = Command { key: 1, handler };
         let alter = move |set: &mut SortedSet, _: &Args<'_>| set.remove_ranks(ranks);
         return offload::change(exec, args, command, original, alter, move |exec, args, locked, ()| {
             removed_from(exec, args, locked, event, removed, false)

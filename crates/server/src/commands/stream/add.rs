@@ -4,8 +4,9 @@ use super::id::{self, IdText, NewId};
 use super::{peek, ready};
 use crate::args::Args;
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
+use crate::exec::{Edited, Exec, Locked, Outcome, ReplyError, Stop, error};
 use crate::notify;
+use crate::offload::{self, Command, Missing};
 use gimmal_store::types::{Exactness, Keep, References, Stream, StreamId};
 
 const BELOW: ReplyError = error("ERR The ID specified in XADD is equal or smaller than the target stream top item");
@@ -230,18 +231,22 @@ pub(super) fn xtrim(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 pub(super) fn xdel(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let ids = id::all(args, 2);
-    let mut key = exec.lock(args.at(1))?;
-    if peek(exec, key.key())?.is_none() {
-        exec.reply.put().count(0);
-        return Ok(());
-    }
-    let ids = ids?;
-    let edited =
-        exec.edit(key.key(), |stream: &mut Box<Stream>| ids.iter().filter(|id| stream.delete(**id)).count())?;
-    let deleted = edited.map_or(0, |edited| edited.result);
+    let alter = |stream: &mut Box<Stream>, args: &Args<'_>, _| -> Result<usize, ReplyError> {
+        Ok(id::all(args, 2)?.iter().filter(|id| stream.delete(**id)).count())
+    };
+    offload::edit(exec, args, Command { key: 1, handler: xdel }, Missing::Leave, args.len(), alter, deleted)
+}
+
+fn deleted(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut key: Locked<'_>,
+    edited: Option<Edited<Result<usize, ReplyError>>>,
+) -> Outcome {
+    let deleted = edited.map_or(Ok(0), |edited| edited.result)?;
     if deleted > 0 {
-        let words: Vec<&[u8]> = [b"XDEL", args.at(1)].into_iter().chain(args.rest(2)).collect();
+        let words = [b"XDEL", args.at(1)].into_iter().chain(args.rest(2));
+        let words: Vec<&[u8]> = if exec.local.log_active { words.collect() } else { Vec::new() };
         exec.effect(key.key(), &words);
         exec.changed(deleted as u64 - 1);
         exec.notify(notify::STREAM, "xdel", args.at(1));

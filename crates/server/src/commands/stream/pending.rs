@@ -5,7 +5,7 @@ use super::id::{self, IdText};
 use super::{peek, range, read};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Key, Locked, Outcome, ReplyError, Stop, error};
+use crate::exec::{Edited, Exec, Key, Locked, Outcome, ReplyError, Stop, error};
 use crate::offload;
 use crate::reply::Reply;
 use crate::streamed::{self, Elements};
@@ -13,19 +13,27 @@ use gimmal_store::types::{Consumer, Entries, Group, Pending, Stream, StreamId};
 use std::ops::Range;
 
 pub(super) fn xack(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let ids = id::all(args, 3);
-    let mut key = exec.lock(args.at(1))?;
-    if peek(exec, key.key())?.is_none_or(|stream| stream.group(args.at(2)).is_none()) {
-        exec.reply.put().count(0);
-        return Ok(());
-    }
-    let ids = ids?;
-    let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| {
-        stream.edit_group(args.at(2), |group| ids.iter().filter(|id| group.acknowledge(**id)).count())
-    })?;
-    let acknowledged = edited.and_then(|edited| edited.result).unwrap_or(0);
+    let alter = |stream: &mut Box<Stream>, args: &Args<'_>, _| -> Result<usize, ReplyError> {
+        if stream.group(args.at(2)).is_none() {
+            return Ok(0);
+        }
+        let ids = id::all(args, 3)?;
+        let acknowledge = |group: &mut Group| ids.iter().filter(|id| group.acknowledge(**id)).count();
+        Ok(stream.edit_group(args.at(2), acknowledge).unwrap_or(0))
+    };
+    let command = offload::Command { key: 1, handler: xack };
+    offload::edit(exec, args, command, offload::Missing::Leave, args.len(), alter, acknowledged)
+}
+
+fn acknowledged(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut key: Locked<'_>,
+    edited: Option<Edited<Result<usize, ReplyError>>>,
+) -> Outcome {
+    let acknowledged = edited.map_or(Ok(0), |edited| edited.result)?;
     if acknowledged > 0 {
-        let words: Vec<&[u8]> = args.rest(0).collect();
+        let words: Vec<&[u8]> = if exec.local.log_active { args.rest(0).collect() } else { Vec::new() };
         exec.effect_unwatched(key.key(), &words);
         exec.changed(acknowledged as u64 - 1);
     }
@@ -144,13 +152,12 @@ struct Claim {
     last_id: StreamId,
 }
 
-fn claim(exec: &Exec<'_>, args: &Args<'_>) -> Result<Claim, ReplyError> {
+fn claim(args: &Args<'_>, now_ms: i64) -> Result<Claim, ReplyError> {
     let number = |at: usize, what: &str| {
         parse_int(args.at(at)).ok_or_else(|| ReplyError::from(format!("ERR Invalid {what} argument for XCLAIM")))
     };
     let idle_ms = number(4, "min-idle-time")?.max(0);
     let ids: Vec<StreamId> = (5..args.len()).map_while(|at| id::strict(args.at(at), 0).ok()).collect();
-    let now_ms = exec.now_ms();
     let (mut delivered_ms, mut deliveries, mut at) = (None, None, 5 + ids.len());
     let mut claim = Claim {
         idle_ms,
@@ -269,17 +276,34 @@ pub(super) fn xclaim(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let stream = read(exec, key.key())?;
     let stream = stream.filter(|stream| stream.group(args.at(2)).is_some()).ok_or_else(|| no_key_or_group(args))?;
-    let (entries, claim) = (stream.entries().clone(), claim(exec, args)?);
     let now_ms = exec.now_ms();
-    let who = Spoken { key: args.at(1), group: args.at(2), consumer: args.at(3) };
-    let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| {
-        stream.edit_group(who.group, |group| claim_in(group, &entries, who.consumer, &claim, now_ms))
-    })?;
-    let claimed = edited.and_then(|edited| edited.result).ok_or_else(|| no_key_or_group(args))?;
-    claimed.log(exec, key.key(), &who);
+    let alter = move |stream: &mut Box<Stream>, args: &Args<'_>| -> Result<Option<(Claimed, bool)>, ReplyError> {
+        let (entries, claim) = (stream.entries().clone(), claim(args, now_ms)?);
+        let claimed = stream.edit_group(args.at(2), |group| claim_in(group, &entries, args.at(3), &claim, now_ms));
+        Ok(claimed.map(|claimed| (claimed, claim.just_id)))
+    };
+    if offload::is_due(exec, args.len()) {
+        let original = Box::new(stream.clone());
+        drop(key);
+        let command = offload::Command { key: 1, handler: xclaim };
+        return offload::change(exec, args, command, original, alter, claimed);
+    }
+    let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| alter(stream, args))?;
+    claimed(exec, args, key, edited.map_or(Ok(None), |edited| edited.result))
+}
+
+fn claimed(
+    exec: &mut Exec<'_>,
+    args: &Args<'_>,
+    mut key: Locked<'_>,
+    claimed: Result<Option<(Claimed, bool)>, ReplyError>,
+) -> Outcome {
+    let (claimed, just_id) = claimed?.ok_or_else(|| no_key_or_group(args))?;
+    let entries = peek(exec, key.key())?.map(|stream| stream.entries().clone()).unwrap_or_default();
+    claimed.log(exec, key.key(), &Spoken { key: args.at(1), group: args.at(2), consumer: args.at(3) });
     drop(key);
-    exec.reply.put().array(claimed.ids.len());
-    let (len, just_id) = (claimed.ids.len(), claim.just_id);
+    let len = claimed.ids.len();
+    exec.reply.put().array(len);
     streamed::elements(exec, 0..len, Answer { entries, ids: claimed.ids, gone: None, just_id })
 }
 
