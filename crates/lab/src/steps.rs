@@ -76,7 +76,11 @@ pub fn run(settings: &Settings) -> Result<()> {
 
 impl Settings {
     fn takes(&self, section: &str) -> bool {
-        let kind = section.lines().find_map(|line| line.strip_prefix("fill ")?.split(' ').next());
+        let kind = section.lines().find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+            ["fill", kind, ..] => Some(kind),
+            ["many", ..] => Some("arguments"),
+            _ => None,
+        });
         kind.is_some_and(|kind| self.only.is_empty() || self.only.iter().any(|wanted| wanted == kind))
     }
 
@@ -107,9 +111,9 @@ impl Client {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["fill", kind, key, count] => self.fill(kind, key, count.parse()?),
-            ["many", count, name, key] => {
-                let label = format!("{name} of {count} elements");
-                self.measure(name, &many(name, key, 0..count.parse()?), &label)
+            ["many", count, ref begin @ ..] => {
+                let label = format!("{} … of {count} elements", begin.join(" "));
+                self.measure(&label, &many(begin, 0..count.parse()?), &label)
             }
             _ => bail!("no line of a script"),
         }
@@ -180,7 +184,7 @@ impl Client {
             let (mut output, mut sent) = (Vec::new(), 0);
             while sent < PIPELINE && from < count {
                 let to = count.min(from + step);
-                output.extend(many(name, key, from..to));
+                output.extend(many(&[name, key], from..to));
                 (from, sent) = (to, sent + 1);
             }
             self.stream.write_all(&output)?;
@@ -206,21 +210,28 @@ fn push(request: &mut Vec<u8>, word: &str) {
     request.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
 }
 
-/// A command with the elements of these numbers.
-fn many(name: &str, key: &str, elements: std::ops::Range<u64>) -> Vec<u8> {
+/// A command that begins with these words, with the elements of these numbers. XADD without an id is an entry for each.
+fn many(begin: &[&str], elements: std::ops::Range<u64>) -> Vec<u8> {
+    let name = match begin {
+        ["XADD", _, _, ..] => "fields",
+        _ => begin.first().copied().unwrap_or_default(),
+    };
     let words = match name {
-        "HSET" | "ZADD" => 2,
+        "HSET" | "HSETEX" | "MSET" | "fields" | "ZADD" => 2,
         "GEOADD" | "XADD" => 3,
         _ => 1,
     };
     let mut request = Vec::new();
     let count = elements.end - elements.start;
-    request.extend_from_slice(format!("*{}\r\n", 2 + words * count).as_bytes());
-    push(&mut request, name);
-    push(&mut request, key);
+    request.extend_from_slice(format!("*{}\r\n", begin.len() as u64 + words * count).as_bytes());
+    begin.iter().for_each(|word| push(&mut request, word));
     for number in elements {
         let scattered = (number.wrapping_mul(SCATTER) >> 32) % 10_000_000;
         match name {
+            "XACK" | "XCLAIM" | "XDEL" => {
+                push(&mut request, &format!("{}-1", number + 1));
+                continue;
+            }
             "ZADD" => push(&mut request, &scattered.to_string()),
             "GEOADD" => {
                 push(&mut request, &format!("{}", (scattered % 3_600) as f64 / 10.0 - 180.0));
@@ -233,7 +244,7 @@ fn many(name: &str, key: &str, elements: std::ops::Range<u64>) -> Vec<u8> {
             _ => {}
         }
         push(&mut request, &format!("element:{number:010}"));
-        if name == "HSET" {
+        if matches!(name, "HSET" | "HSETEX" | "MSET" | "fields") {
             push(&mut request, &number.to_string());
         }
     }
@@ -258,8 +269,10 @@ mod tests {
 
     #[test]
     fn elements_are_commands() {
-        assert_eq!(many("SADD", "a", 0..1), b"*3\r\n$4\r\nSADD\r\n$1\r\na\r\n$18\r\nelement:0000000000\r\n");
-        assert!(many("XADD", "a", 4..5).starts_with(b"*5\r\n$4\r\nXADD\r\n$1\r\na\r\n$3\r\n5-1\r\n$5\r\nfield\r\n"));
-        assert!(many("HSET", "a", 0..3).starts_with(b"*8\r\n"));
+        assert_eq!(many(&["SADD", "a"], 0..1), b"*3\r\n$4\r\nSADD\r\n$1\r\na\r\n$18\r\nelement:0000000000\r\n");
+        assert!(many(&["XADD", "a"], 4..5).starts_with(b"*5\r\n$4\r\nXADD\r\n$1\r\na\r\n$3\r\n5-1\r\n$5\r\nfield\r\n"));
+        assert!(many(&["HSET", "a"], 0..3).starts_with(b"*8\r\n"));
+        assert!(many(&["XADD", "a", "*"], 0..3).starts_with(b"*9\r\n$4\r\nXADD"));
+        assert!(many(&["XDEL", "a"], 0..2).ends_with(b"$3\r\n1-1\r\n$3\r\n2-1\r\n"));
     }
 }
