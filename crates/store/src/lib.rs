@@ -56,6 +56,7 @@ mod sync;
 #[allow(unsafe_code)]
 mod table;
 pub mod types;
+mod value;
 mod waiters;
 mod watch;
 
@@ -63,7 +64,7 @@ pub use access::{AccessClock, LFU_INITIAL, Lfu};
 pub use allocator::Allocator;
 pub use claim::Claim;
 pub use database::DetachedDatabase;
-pub use entry::{CLOCK_LIMIT, Encoding, Entry, INLINE_MAX, Large, NewValue, OwnedEntry, StringRef, ValueRef};
+pub use entry::{CLOCK_LIMIT, Entry, INLINE_MAX, OwnedEntry};
 pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};
 pub use gauge::Gauge;
 pub use hash::{Hash, SHARD_BITS_MAX};
@@ -72,4 +73,5 @@ pub use readers::{ReadKey, Reader, Readers, ReadersChange};
 pub use rope::{EXTENT, Rope, RopeBuilder};
 pub use shard::{LentShard, Shard, ShardState};
 pub use table::{EntryMut, Expired, POSITION_BITS, Put, Removed, StandaloneTable, Table};
+pub use value::{Encoding, Large, NewValue, StringRef, ValueRef};
 pub use waiters::{Waiter, Waiters};

@@ -456,7 +456,8 @@ fn layout(buckets: usize) -> Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Body, Content, NewValue, OwnedEntry};
+    use crate::entry::{Body, Content, OwnedEntry};
+    use crate::value::NewValue;
 
     fn entry(number: i64) -> RawEntry {
         let content = Content { body: Body::new(NewValue::Int(number)), expire_at_ms: None, clock: 0, modified: false };

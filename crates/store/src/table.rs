@@ -36,11 +36,12 @@ pub(crate) use remains::Remains;
 pub use scan::POSITION_BITS;
 
 use crate::directory::Directory;
-use crate::entry::{Body, Content, Entry, Large, NewValue, OwnedEntry, RawEntry};
+use crate::entry::{Body, Content, Entry, OwnedEntry, RawEntry};
 use crate::hash::{Hash, Hasher};
 use crate::reclaim::{Block, Reclaim};
 use crate::segment::{self, Segment};
 use crate::types::Aggregate;
+use crate::value::{Large, NewValue};
 
 /// The table; see the module's description.
 pub struct Table {

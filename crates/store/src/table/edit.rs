@@ -5,10 +5,11 @@
 //! other reference into it exists, as those that [`EntryMut::key`] and [`EntryMut::value`] return borrow the `EntryMut`.
 
 use super::{Location, Table};
-use crate::entry::{Body, Content, Encoding, Entry, INLINE_MAX, Large, NewValue, RawEntry, StringRef, ValueRef};
+use crate::entry::{Body, Content, Entry, INLINE_MAX, RawEntry};
 use crate::hash::Hash;
 use crate::rope::Rope;
 use crate::types::{Kind, Parts};
+use crate::value::{Encoding, Large, NewValue, StringRef, ValueRef};
 
 /// An entry that can be changed; reached through [`Table::find_mut`] only.
 pub struct EntryMut<'a> {

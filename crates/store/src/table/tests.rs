@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::*;
 use crate::Rope;
-use crate::entry::{StringRef, ValueRef};
 use crate::rope::EXTENT;
 use crate::types::{Field, Fields, Limits};
+use crate::value::{StringRef, ValueRef};
 
 /// SplitMix64: a seeded sequence for tests.
 struct Random(u64);
@@ -395,7 +395,7 @@ fn equal_hashes_and_fingerprints_are_told_apart_by_key() {
 
 #[test]
 fn encodings_follow_the_edits() {
-    use crate::entry::Encoding::{Embstr, Int, Raw};
+    use crate::value::Encoding::{Embstr, Int, Raw};
     let mut table = StandaloneTable::new((5, 6), 0);
     let hash = table.hash(b"k");
     let encoding = |table: &StandaloneTable| table.find(hash, b"k").map(|entry| entry.encoding());
