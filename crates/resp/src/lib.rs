@@ -24,6 +24,6 @@ pub use encode::{encode_array_header, encode_bulk, encode_bulk_header, encode_co
 pub use error::ProtocolError;
 pub use inline::split_args;
 pub use number::parse_i64;
-pub use parser::{LARGE, Limits, MAX_LINE, Next, Parser, Span};
+pub use parser::{Beginning, LARGE, Limits, MAX_LINE, Next, Parser, Span};
 pub use reply::{Reply, ReplyError, ReplyReader, ReplyScanner};
 pub use writer::Writer;

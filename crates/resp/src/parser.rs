@@ -186,6 +186,52 @@ impl Parser {
             *pos = end;
             return Ok(Next::Command);
         }
+        self.next_unusual(buf, pos, limits, args)
+    }
+
+    /// As [`Parser::next`], for a pipeline, in which commands repeat themselves: `last` is how the command before, found under the
+    /// same limits, began, and becomes how this one does. `true` comes with a command of the same name and number of arguments.
+    ///
+    /// # Errors
+    /// As [`Parser::next`].
+    #[inline]
+    pub fn next_after(
+        &mut self,
+        buf: &[u8],
+        pos: &mut usize,
+        limits: &Limits,
+        args: &mut Vec<Span>,
+        last: &mut Beginning,
+    ) -> Result<(Next, bool), ProtocolError> {
+        let start = *pos;
+        if self.partial.is_none() && buf.len() < Span::DETACHED as usize {
+            let first = args.len();
+            let behind = last.behind(start);
+            if last.is_at(buf, start) && behind <= buf.len() {
+                args.push(last.name(start));
+                if let Some(end) = usual_arguments(buf, behind, last.arguments, limits, first, args) {
+                    *pos = end;
+                    return Ok((Next::Command, true));
+                }
+            } else if let Some(end) = usual_command(buf, start, limits, args) {
+                *last = Beginning::of(buf, start, &args[first..]);
+                *pos = end;
+                return Ok((Next::Command, false));
+            }
+        }
+        *last = Beginning::default();
+        self.next(buf, pos, limits, args).map(|next| (next, false))
+    }
+
+    /// What is not all there, or not usual.
+    fn next_unusual(
+        &mut self,
+        buf: &[u8],
+        pos: &mut usize,
+        limits: &Limits,
+        args: &mut Vec<Span>,
+    ) -> Result<Next, ProtocolError> {
+        let start = *pos;
         match buf.get(start) {
             None => return Ok(Next::Incomplete),
             Some(b'*') => {}
@@ -339,6 +385,65 @@ impl Span {
     }
 }
 
+/// How a command begins: its number of arguments and its name, as the bytes that are compared to know the next one that begins so.
+/// The default is how none does.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    bytes: u128,
+    mask: u128,
+    name_len: u32,
+    /// Behind the name.
+    arguments: usize,
+}
+
+impl Default for Beginning {
+    fn default() -> Beginning {
+        Beginning { bytes: 1, mask: 0, name_len: 0, arguments: 0 }
+    }
+}
+
+impl Beginning {
+    /// `*n\r\n$n\r\n`, with one digit each.
+    const HEADERS: usize = 8;
+
+    /// How the command at `start` begins. Only of a short one this is something: less than ten arguments, a name of up to eight bytes.
+    #[inline]
+    fn of(buf: &[u8], start: usize, spans: &[Span]) -> Beginning {
+        let (Some(name), Some(bytes)) = (spans.first(), Beginning::bytes_at(buf, start)) else {
+            return Beginning::default();
+        };
+        if name.start as usize != start + Beginning::HEADERS || !(1..=8).contains(&name.len) {
+            return Beginning::default();
+        }
+        let mask = u128::MAX >> (8 * (8 - name.len));
+        Beginning { bytes: bytes & mask, mask, name_len: name.len, arguments: spans.len() - 1 }
+    }
+
+    #[inline(always)]
+    fn bytes_at(buf: &[u8], start: usize) -> Option<u128> {
+        Some(u128::from_le_bytes(*buf.get(start..)?.first_chunk()?))
+    }
+
+    /// Whether the command at `start` begins so.
+    #[inline(always)]
+    fn is_at(&self, buf: &[u8], start: usize) -> bool {
+        Beginning::bytes_at(buf, start).is_some_and(|bytes| bytes & self.mask == self.bytes)
+    }
+
+    /// The name of the command at `start`, which begins so.
+    #[inline(always)]
+    fn name(&self, start: usize) -> Span {
+        // Positions in the buffer fit.
+        Span { start: (start + Beginning::HEADERS) as u32, len: self.name_len }
+    }
+
+    /// The position behind the name of the command at `start`, and behind its line end, which may be cut off.
+    #[inline(always)]
+    fn behind(&self, start: usize) -> usize {
+        start + Beginning::HEADERS + self.name_len as usize + LINE_END
+    }
+}
+
 /// Where the parser is inside a command: at the first byte of an argument's `$` line, with `left` arguments to come.
 #[derive(Debug)]
 struct Place {
@@ -397,10 +502,23 @@ fn usual_command(buf: &[u8], start: usize, limits: &Limits, spans: &mut Vec<Span
         return None;
     }
     let first = spans.len();
-    let (count, mut at) = short_header(buf, start, b'*')?;
+    let (count, at) = short_header(buf, start, b'*')?;
     if count > limits.max_args {
         return None;
     }
+    usual_arguments(buf, at, count, limits, first, spans)
+}
+
+/// The `count` arguments at `at`, if they are whole and usual: appended to the spans, which otherwise are cut back to `first`.
+#[inline(always)]
+fn usual_arguments(
+    buf: &[u8],
+    mut at: usize,
+    count: usize,
+    limits: &Limits,
+    first: usize,
+    spans: &mut Vec<Span>,
+) -> Option<usize> {
     for _ in 0..count {
         let argument = short_header(buf, at, b'$')
             .filter(|(len, payload)| *len <= limits.max_bulk && payload + len + LINE_END <= buf.len());

@@ -286,6 +286,38 @@ fn random_pipelines_in_random_pieces() {
     }
 }
 
+/// What a command that repeats the one before is taken for, compared with what it is.
+#[test]
+fn repeated_commands_are_known_and_nothing_else_is() {
+    let names = ["GET", "get", "GE", "GETS", "SET", "P", "", "EIGHT__8", "NINE____9"];
+    let mut repeated = 0;
+    for seed in 0..2000 {
+        let mut random = Random(seed);
+        let (mut bytes, mut expected, mut like) = (Vec::new(), Vec::new(), 0);
+        let (mut name, mut count) = (names[0], 1);
+        for _ in 0..20 {
+            if random.below(3) == 0 {
+                (name, count) = (names[random.below(names.len())], random.below(12));
+            }
+            let mut args = vec![name.as_bytes().to_vec()];
+            args.extend((0..count).map(|_| vec![b'x'; random.below(12)]));
+            encode_command(&mut bytes, &args);
+            expected.push(args);
+        }
+        for pair in expected.windows(2) {
+            let same = pair[0][0] == pair[1][0] && pair[0].len() == pair[1].len();
+            like += usize::from(same && (1..=8).contains(&pair[1][0].len()) && pair[1].len() < 10);
+        }
+        let mut connection = Connection::default();
+        connection.receive(&bytes, &Limits::default()).expect("whole commands");
+        assert_eq!(connection.commands, expected, "seed {seed}");
+        // A last command of less than 16 bytes is not looked at as one word.
+        assert!((like.saturating_sub(1)..=like).contains(&connection.repeated), "seed {seed}: {}", connection.repeated);
+        repeated += connection.repeated;
+    }
+    assert!(repeated > 10_000, "{repeated}");
+}
+
 const DAMAGE: &[u8] = b"\r\n$*-019 \"'\\x\0\xff";
 
 /// Damaged bytes must neither panic nor mean something else when they are cut elsewhere.

@@ -3,7 +3,7 @@
 // Each test uses a part of this.
 #![allow(dead_code)]
 
-use gimmal_resp::{Limits, Next, Parser, ProtocolError, Span};
+use gimmal_resp::{Beginning, Limits, Next, Parser, ProtocolError, Span};
 
 pub type Command = Vec<Vec<u8>>;
 
@@ -15,6 +15,8 @@ pub struct Connection {
     detached: Vec<Vec<u8>>,
     pub commands: Vec<Command>,
     pub larges: usize,
+    /// Commands that were known by how the one before began.
+    pub repeated: usize,
 }
 
 impl Connection {
@@ -32,14 +34,22 @@ impl Connection {
         buf.extend_from_slice(bytes);
         let mut pos = 0;
         let mut args = Vec::new();
+        let mut beginning = Beginning::default();
         loop {
             let start = pos;
             args.clear();
-            match self.parser.next(&buf, &mut pos, limits, &mut args)? {
+            let (next, repeats) = self.parser.next_after(&buf, &mut pos, limits, &mut args, &mut beginning)?;
+            assert!(!repeats || next == Next::Command);
+            match next {
                 Next::Command => {
                     assert!(pos > start, "a command has bytes");
                     if !args.is_empty() {
-                        let command = args.iter().map(|span| self.argument(*span, &buf)).collect();
+                        let command: Command = args.iter().map(|span| self.argument(*span, &buf)).collect();
+                        if repeats {
+                            self.repeated += 1;
+                            let before = self.commands.last().expect("a command that is repeated");
+                            assert_eq!((&before[0], before.len()), (&command[0], command.len()));
+                        }
                         self.commands.push(command);
                     }
                     self.detached.clear();
