@@ -39,23 +39,28 @@ impl Database {
     ///
     /// # Safety
     /// The caller holds that shard's lock for `'t`, and no other reference to the table.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn table<'t>(&self, shard: usize) -> &'t mut Table {
         let cell = self.cell(shard);
         // SAFETY: unaliased by this function's contract; the cell outlives the lock's batch.
         let table = unsafe { &mut *(*cell.as_ptr()).table.get() };
-        table.get_or_insert_with(|| {
-            let context = NonNull::from(&self.shards[shard].context);
-            // SAFETY: stored in its cell here; `self` frees the cells, and so the tables, before it lets go of the shards.
-            unsafe { Table::new(cell, context) }
-        })
+        table.get_or_insert_with(|| self.made(shard))
+    }
+
+    /// The table of a shard, empty, to be stored in its cell.
+    #[cold]
+    fn made(&self, shard: usize) -> Table {
+        let context = NonNull::from(&self.shards[shard].context);
+        // SAFETY: `table`, the only caller, stores it in this cell; `self` frees the cells, and so the tables, before it lets go of
+        // the shards.
+        unsafe { Table::new(self.cell(shard), context) }
     }
 
     pub(crate) fn roots(&self) -> impl Iterator<Item = &Root> {
         (0..self.shards.len()).map(|shard| self.root(shard))
     }
 
-    #[inline]
+    #[inline(always)]
     fn cell(&self, shard: usize) -> NonNull<Cell> {
         assert!(shard < self.shards.len());
         // SAFETY: within the cells, one per shard.

@@ -22,6 +22,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use crate::hash::short_word;
 use crate::rope::Rope;
 use crate::types::{
     Aggregate, FieldsRef, Form, LargeTree, ListRef, Packed, PackedBuf, Parts, SetRef, SortedSetRef, Type,
@@ -61,6 +62,12 @@ impl<'a> Entry<'a> {
     #[inline]
     pub fn value(&self) -> ValueRef<'a> {
         self.raw.value()
+    }
+
+    /// The value, if it is a string.
+    #[inline(always)]
+    pub fn string(&self) -> Option<StringRef<'a>> {
+        self.raw.string()
     }
 
     /// When the key expires, in ms of the caller's clock.
@@ -175,6 +182,8 @@ const LONG_KEY_MIN: usize = 255;
 
 const INT: u8 = 0;
 const INLINE: u8 = 1;
+/// `Header::kind` of a string of this encoding.
+const STRING_INLINE: u8 = (Type::String as u8) << 4 | INLINE;
 const ROPE: u8 = 2;
 const PACKED: u8 = 3;
 const TREE: u8 = 4;
@@ -274,6 +283,20 @@ impl<'v> Body<'v> {
     }
 }
 
+/// Whether two keys are equal. Keys are short: words in a loop, of which the last overlaps, are faster than a call of `memcmp`.
+#[inline(always)]
+fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let (Some(a_end), Some(b_end)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) else {
+        return short_word(a) == short_word(b);
+    };
+    let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    u64::from_ne_bytes(*a_end) == u64::from_ne_bytes(*b_end)
+        && a_words.iter().zip(b_words).all(|(x, y)| u64::from_ne_bytes(*x) == u64::from_ne_bytes(*y))
+}
+
 /// Where the parts of an entry are.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -349,6 +372,27 @@ impl RawEntry {
         Ok(old)
     }
 
+    /// Makes these the bytes of an entry that has an inline string of the same length and does not expire: nothing that the table
+    /// keeps account of changes. False if it is another entry. The bytes must not be its own.
+    #[inline]
+    pub(crate) fn rewrite(self, bytes: &[u8], clock: u32) -> bool {
+        let mut header = self.header();
+        if header.kind != STRING_INLINE || header.has(EXPIRE) || usize::from(header.value_len) != bytes.len() {
+            return false;
+        }
+        header.flags &= !MODIFIED;
+        let [a, b, c, _] = clock.to_le_bytes();
+        header.clock = [a, b, c];
+        let value_at = self.shape().value_at;
+        // SAFETY: the header is at the 8-aligned start, and so many bytes of value are at this place; no reference into the entry is
+        // live, since it is reached through the table's `&mut`.
+        unsafe {
+            self.0.cast::<Header>().write(header);
+            self.0.add(value_at).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        true
+    }
+
     #[inline]
     fn fill(self, key: &[u8], content: Content<'_>, shape: Shape) {
         let (encoding, _) = content.body.shape();
@@ -415,6 +459,31 @@ impl RawEntry {
         let shape = self.shape();
         // SAFETY: the key's bytes were written by `fill`; the caller ties the lifetime to the owner.
         unsafe { std::slice::from_raw_parts(self.0.add(shape.key_at).as_ptr(), shape.key_len) }
+    }
+
+    /// Whether this is the key.
+    #[inline(always)]
+    pub(crate) fn has_key(self, key: &[u8]) -> bool {
+        let header = self.header();
+        if header.has(LONG_KEY) {
+            return self.key() == key;
+        }
+        let at = if header.has(EXPIRE) { 16 } else { 8 };
+        // SAFETY: without this flag the key begins there and has as many bytes as the header says.
+        let bytes = unsafe { std::slice::from_raw_parts(self.0.add(at).as_ptr(), usize::from(header.key_len)) };
+        same_bytes(bytes, key)
+    }
+
+    /// The value, if it is a string: the same as of [`RawEntry::value`], and a branch for what nearly all strings are.
+    #[inline(always)]
+    pub(crate) fn string<'a>(self) -> Option<StringRef<'a>> {
+        if self.header().kind != STRING_INLINE {
+            return self.value().as_string();
+        }
+        let shape = self.shape();
+        // SAFETY: `fill` wrote so many bytes at this place; the caller ties the lifetime to the owner.
+        let bytes = unsafe { std::slice::from_raw_parts(self.0.add(shape.value_at).as_ptr(), shape.value_len) };
+        Some(StringRef::Bytes(bytes))
     }
 
     #[inline]

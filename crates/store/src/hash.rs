@@ -82,17 +82,31 @@ pub(crate) fn siphash13(seed: (u64, u64), key: &[u8]) -> u64 {
     for word in words {
         absorb(&mut v, u64::from_le_bytes(*word));
     }
-    // The last word: what is left, and the length's low byte on top.
-    let mut last = (key.len() as u64) << 56;
-    for (i, byte) in rest.iter().enumerate() {
-        last |= u64::from(*byte) << (8 * i);
-    }
-    absorb(&mut v, last);
+    // The last word: what is left, and the length's low byte on top. Behind eight bytes it is the upper end of the last eight.
+    let left = match key.last_chunk::<8>() {
+        Some(end) => u64::from_le_bytes(*end) >> 1 >> (63 - 8 * rest.len()),
+        None => short_word(rest),
+    };
+    absorb(&mut v, (key.len() as u64) << 56 | left);
     v[2] ^= 0xff;
     for _ in 0..3 {
         round(&mut v);
     }
     v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+/// Up to seven bytes as a word, low byte first. Read by overlapping pieces instead of one by one.
+#[inline(always)]
+pub(crate) fn short_word(bytes: &[u8]) -> u64 {
+    debug_assert!(bytes.len() < 8);
+    if let (Some(low), Some(high)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let (low, high) = (u32::from_le_bytes(*low), u32::from_le_bytes(*high));
+        return u64::from(low) | u64::from(high) << (8 * (bytes.len() - 4));
+    }
+    let Some((&first, &last)) = bytes.first().zip(bytes.last()) else { return 0 };
+    // Of one byte all three are the same; of two the second and the third.
+    let middle = bytes.len() / 2;
+    u64::from(first) | u64::from(bytes[middle]) << (8 * middle) | u64::from(last) << (8 * (bytes.len() - 1))
 }
 
 #[inline(always)]

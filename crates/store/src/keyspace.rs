@@ -134,13 +134,13 @@ impl Keyspace {
     }
 
     /// The shard of a key.
-    #[inline]
+    #[inline(always)]
     pub fn shard_of(&self, hash: Hash) -> u32 {
         hash.shard(self.shard_bits)
     }
 
     /// Locks a shard by one compare-exchange; `None` if it is locked, by this thread or another, unless this thread lends it.
-    #[inline]
+    #[inline(always)]
     pub fn try_lock<'k>(&'k self, batch: &'k Batch<'_>, shard: u32) -> Option<Shard<'k>> {
         self.check(batch);
         // 32 bits fit.
@@ -261,6 +261,7 @@ impl Keyspace {
     ///
     /// # Safety
     /// The caller holds the shard's lock for `'t`, and no other reference to the table.
+    #[inline(always)]
     pub(crate) unsafe fn table<'t>(&self, db: usize, shard: u32) -> &'t mut Table {
         let mut database = self.databases[db].load(Ordering::Acquire);
         if database.is_null() {
@@ -285,7 +286,7 @@ impl Keyspace {
         )
     }
 
-    #[inline]
+    #[inline(always)]
     fn database<'b>(&self, batch: &'b Batch<'_>, db: usize) -> Option<&'b Database> {
         self.check(batch);
         // SAFETY: null or a database that is not freed before the batch ends: that takes a closed gate, or this thread's own
@@ -298,7 +299,7 @@ impl Keyspace {
     }
 
     /// A batch of another keyspace's gate would protect nothing here.
-    #[inline]
+    #[inline(always)]
     fn check(&self, batch: &Batch<'_>) {
         assert!(std::ptr::eq(batch.gate(), self.gate()), "a batch of another keyspace's gate");
     }

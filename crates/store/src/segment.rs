@@ -195,7 +195,7 @@ impl Segment {
     }
 
     /// The entry with this fingerprint for which `is_it` says yes, and its index.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(
         self,
         buckets: usize,
@@ -210,7 +210,17 @@ impl Segment {
         if let Some(found) = self.find_in(next(home, buckets), fingerprint, &is_it) {
             return Some(found);
         }
-        if self.is_spilled() { (0..buckets).find_map(|bucket| self.find_in(bucket, fingerprint, &is_it)) } else { None }
+        if self.is_spilled() { self.find_spilled(buckets, fingerprint, &is_it) } else { None }
+    }
+
+    #[cold]
+    fn find_spilled(
+        self,
+        buckets: usize,
+        fingerprint: u16,
+        is_it: &impl Fn(RawEntry) -> bool,
+    ) -> Option<(usize, RawEntry)> {
+        (0..buckets).find_map(|bucket| self.find_in(bucket, fingerprint, is_it))
     }
 
     /// The slots of a bucket that have this fingerprint, as bits at [`PER_SLOT`] times their numbers. All eight are compared without
@@ -262,7 +272,7 @@ impl Segment {
         matches
     }
 
-    #[inline]
+    #[inline(always)]
     fn find_in(self, bucket: usize, fingerprint: u16, is_it: &impl Fn(RawEntry) -> bool) -> Option<(usize, RawEntry)> {
         let mut matches = self.matches(bucket, fingerprint);
         while matches != 0 {

@@ -79,7 +79,7 @@ impl ShardCell {
 
 impl<'k> Shard<'k> {
     /// Locks the shard by one compare-exchange, or by a store while the batch's participant is alone; `None` if it is locked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_lock(keyspace: &'k Keyspace, batch: &'k Batch<'k>, cell: &'k ShardCell, id: u32) -> Option<Self> {
         let me = word_of(batch);
         let owner = &cell.context.owner;
@@ -131,13 +131,14 @@ impl<'k> Shard<'k> {
     ///
     /// # Panics
     /// If there is no such database.
-    #[inline]
+    #[inline(always)]
     pub fn parts(&mut self, db: usize) -> (&mut Table, &mut ShardState) {
         // SAFETY: this shard is locked by `self`, which is borrowed uniquely as long as both parts; they do not overlap.
         unsafe { (self.keyspace.table(db, self.id), &mut *self.cell.state.get()) }
     }
 
     /// The durability state of the shard's keys.
+    #[inline(always)]
     pub fn state(&mut self) -> &mut ShardState {
         // SAFETY: the shard is locked by `self`, which is borrowed uniquely.
         unsafe { &mut *self.cell.state.get() }
@@ -145,6 +146,7 @@ impl<'k> Shard<'k> {
 }
 
 impl Drop for Shard<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.batch.locked().set(self.batch.locked().get() - 1);
         self.cell.context.owner.store(self.before, Ordering::Release);

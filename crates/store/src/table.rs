@@ -96,17 +96,6 @@ pub(crate) struct Context {
     pub(crate) reclaim: Option<Arc<Reclaim>>,
 }
 
-/// Whether two keys are equal. Keys are short: words in a loop are faster than a call of `memcmp`.
-#[inline]
-fn same_bytes(a: &[u8], b: &[u8]) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
-    let ((a_words, a_rest), (b_words, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    a_words.iter().zip(b_words).all(|(x, y)| u64::from_ne_bytes(*x) == u64::from_ne_bytes(*y))
-        && a_rest.iter().zip(b_rest).all(|(x, y)| x == y)
-}
-
 /// Where an entry is.
 #[derive(Clone, Copy)]
 struct Location {
@@ -129,7 +118,7 @@ impl Table {
     }
 
     /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, and given to `expired`.
-    #[inline]
+    #[inline(always)]
     pub fn find_live(
         &mut self,
         hash: Hash,
@@ -141,7 +130,7 @@ impl Table {
     }
 
     /// As [`Table::find_live`], for changing the entry.
-    #[inline]
+    #[inline(always)]
     pub fn find_live_mut(
         &mut self,
         hash: Hash,
@@ -152,22 +141,34 @@ impl Table {
         self.locate_live(hash, key, now_ms, expired).map(|at| EntryMut::new(self, at, hash))
     }
 
-    #[inline]
+    #[inline(always)]
     fn locate_live(&mut self, hash: Hash, key: &[u8], now_ms: i64, expired: impl FnOnce(Removed)) -> Option<Location> {
         let at = self.locate(hash, key)?;
         if at.entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) {
             return Some(at);
         }
-        let removed = self.detach(at, hash);
-        self.give_back(hash);
-        expired(removed);
+        expired(self.take_out(at, hash));
         None
     }
 
+    #[cold]
+    fn take_out(&mut self, at: Location, hash: Hash) -> Removed {
+        let removed = self.detach(at, hash);
+        self.give_back(hash);
+        removed
+    }
+
     /// Inserts a key or replaces its value, time of expiry and clock. An allocation of the same size is used again.
+    #[inline]
     pub fn put(&mut self, hash: Hash, key: &[u8], value: NewValue<'_>, expire_at_ms: Option<i64>, clock: u32) -> Put {
+        let at = self.locate(hash, key);
+        if let (Some(at), NewValue::Bytes(bytes), None) = (&at, &value, expire_at_ms)
+            && at.entry.rewrite(bytes, clock)
+        {
+            return Put { replaced: true, old: None };
+        }
         let content = Content { body: Body::new(value), expire_at_ms, clock, modified: false };
-        self.put_content(hash, key, content)
+        self.put_content(at, hash, key, content)
     }
 
     /// As [`Table::put`], for an aggregate; a large one is taken as it is.
@@ -180,7 +181,7 @@ impl Table {
         clock: u32,
     ) -> Put {
         let content = Content { body: Body::aggregate(value), expire_at_ms, clock, modified: false };
-        self.put_content(hash, key, content)
+        self.put_content(self.locate(hash, key), hash, key, content)
     }
 
     /// Takes a key's entry out.
@@ -201,7 +202,7 @@ impl Table {
         let raw = owned.into_raw();
         // SAFETY: the shell is freed below, after the content was used.
         let content = unsafe { raw.take_content() };
-        let put = self.put_content(hash, key, content);
+        let put = self.put_content(self.locate(hash, key), hash, key, content);
         raw.free_shell();
         put
     }
@@ -292,16 +293,17 @@ impl Table {
         hash.below_shard(self.context().shard_bits)
     }
 
-    #[inline]
+    #[inline(never)]
     fn locate(&self, hash: Hash, key: &[u8]) -> Option<Location> {
         let directory = self.directory()?;
         let (segment, buckets) = directory.tagged_segment(directory.index(self.bits(hash)));
-        let (index, entry) = segment.find(buckets, hash.fingerprint(), |entry| same_bytes(entry.key(), key))?;
+        let (index, entry) = segment.find(buckets, hash.fingerprint(), |entry| entry.has_key(key))?;
         Some(Location { segment, index, entry })
     }
 
-    fn put_content(&mut self, hash: Hash, key: &[u8], content: Content<'_>) -> Put {
-        match self.locate(hash, key) {
+    /// Gives the key, which is `at` or nowhere, its content.
+    fn put_content(&mut self, at: Option<Location>, hash: Hash, key: &[u8], content: Content<'_>) -> Put {
+        match at {
             Some(at) => Put { replaced: true, old: self.replace(at, hash, key, content) },
             None => {
                 self.add(hash, RawEntry::allocate(key, content));
