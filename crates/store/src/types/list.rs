@@ -54,6 +54,9 @@ impl ListTree {
     }
 
     fn remove_range(&mut self, range: Range<usize>) {
+        if range.len() == 1 {
+            return self.remove(range.start);
+        }
         self.listpack = match self.listpack {
             Some(bytes) if range.len() <= RECOUNTED => {
                 let removed = self.tree.iter_from(range.start).take(range.len());
@@ -63,6 +66,15 @@ impl ListTree {
         };
         // What goes whole is freed here, or with the list that `List::shared` has returned before.
         drop(self.tree.remove_range(range));
+    }
+
+    /// Removes one element, which is there.
+    fn remove(&mut self, index: usize) {
+        let place = self.tree.seek_rank(index);
+        if let (Some(bytes), Some(((), element))) = (&mut self.listpack, self.tree.here(&place)) {
+            *bytes -= listpack_entry(element);
+        }
+        self.tree.remove(&place);
     }
 }
 

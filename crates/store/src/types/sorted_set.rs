@@ -547,6 +547,9 @@ impl SortedSet {
             }
             Repr::Tree(tree) => {
                 let len = ranks.end.saturating_sub(ranks.start);
+                if len == 1 {
+                    return tree.remove_rank(ranks.start);
+                }
                 for (_, member) in tree.by_score.iter_from(ranks.start).take(len) {
                     tree.by_name.remove(member);
                 }
@@ -594,6 +597,17 @@ fn insert_packed(buf: &mut PackedBuf, member: &[u8], score: f64) {
 }
 
 impl SortedSetTree {
+    /// Removes the member of a rank, if there is one.
+    fn remove_rank(&mut self, rank: usize) {
+        if rank >= self.by_score.len() {
+            return;
+        }
+        let place = self.by_score.seek_rank(rank);
+        let (_, member) = self.by_score.here(&place).expect("a rank's place is within its page");
+        self.by_name.remove(member);
+        self.by_score.remove(&place);
+    }
+
     fn update(
         &mut self,
         member: &[u8],

@@ -15,7 +15,8 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+
+use triomphe::Arc;
 
 use super::disposal::{FREED_AT_ONCE, dispose};
 use super::page::{ItemAt, PAGE_MAX, PAGE_MIN, Page};
@@ -102,7 +103,7 @@ impl<O: Order> Drop for Tree<O> {
 fn let_go<O: Order>(node: Node<O>, bytes: usize) {
     if let Node::Inner(inner) = node
         && bytes > FREED_AT_ONCE
-        && let Some(inner) = Arc::into_inner(inner)
+        && let Some(inner) = Arc::into_unique(inner)
     {
         dispose(inner);
     }
@@ -282,10 +283,8 @@ impl<O: Order> Tree<O> {
 
     /// The item with so many before it.
     pub fn nth(&self, rank: usize) -> Option<(O::Tag, &[u8])> {
-        if rank >= self.len {
-            return None;
-        }
-        self.cursor(&self.seek_rank(rank)).item()
+        // Such a place is never behind its page: no cursor is needed.
+        if rank < self.len { self.here(&self.seek_rank(rank)) } else { None }
     }
 
     /// The item at a place, if it is not behind its page: then a cursor is to be asked.
@@ -436,11 +435,11 @@ fn prefetch_all<T>(tags: &[T]) {
     }
 }
 
-/// Bytes of an inner node: the children's capacity and the `Arc`'s counters.
+/// Bytes of an inner node: the children's capacity and the `Arc`'s counter.
 fn inner_bytes<O: Order>() -> usize {
     (CHILDREN_MAX + 1) * (size_of::<O::Tag>() + size_of::<O::Rest>() + size_of::<usize>() + size_of::<Below<O>>())
         + size_of::<Inner<O>>()
-        + 16
+        + 8
 }
 
 impl<O: Order> Node<O> {

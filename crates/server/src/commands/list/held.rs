@@ -37,6 +37,10 @@ pub(super) fn write(list: ListRef<'_>, from: End, ranks: Range<usize>, reply: &m
     if ranks.is_empty() {
         return;
     }
+    if ranks.len() == 1 {
+        let index = if from == End::Head { ranks.start } else { list.len() - 1 - ranks.start };
+        return reply.bulk(list.nth(index).expect("the caller counted"));
+    }
     match from {
         End::Head => list.iter_from(ranks.start).take(ranks.len()).for_each(|element| reply.bulk(element)),
         End::Tail => {

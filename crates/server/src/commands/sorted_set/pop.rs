@@ -54,8 +54,11 @@ fn take(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, count: usize, count
             End::Min => 0..count.min(len),
             End::Max => len - count.min(len)..len,
         };
-        let found = set.view().range(ranks.clone(), end == End::Max);
-        let popped: Popped = found.map(|Scored { member, score }| (member.to_vec(), score)).collect();
+        let owned = |Scored { member, score }: Scored<'_>| (member.to_vec(), score);
+        let popped: Popped = match ranks.len() {
+            1 => set.view().nth(ranks.start).map(owned).into_iter().collect(),
+            _ => set.view().range(ranks.clone(), end == End::Max).map(owned).collect(),
+        };
         let whole = popped.len() == len;
         // A set that goes altogether is left to be freed elsewhere.
         if !whole {
