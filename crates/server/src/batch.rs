@@ -1,4 +1,5 @@
-//! A batch of commands ahead of its execution: found in a connection's bytes, named, hashed, requested from memory.
+//! A batch of commands ahead of its execution: found in a connection's bytes, named, hashed, requested from memory. A command that
+//! begins as the one before is known by that.
 //!
 //! Everything is kept in a [`Scratch`] of the worker, so that nothing is allocated; spans point into the received bytes.
 
@@ -6,15 +7,18 @@ use crate::args::{Args, Detached};
 use crate::command::Entry;
 use crate::connection::Connection;
 use crate::dispatch;
+use crate::exec::Hint;
 use crate::serve::PASS_COMMANDS;
 use crate::worker::State;
-use gimmal_resp::{Limits, Next, ProtocolError, Span};
-use gimmal_store::{Batch, Hash};
+use gimmal_resp::{Beginning, Limits, Next, ProtocolError, Span};
+use gimmal_store::Batch;
+use std::ptr::NonNull;
 
 /// From this many commands on a batch is prefetched; below, the loads overlap too little to pay.
 const PREFETCH_FROM: usize = 3;
 /// Arguments from which on a command is kept with the buffer in which it came rather than copied.
 const WIDE: usize = 4096;
+
 /// Scratch space of the parser, one per worker.
 #[derive(Default)]
 pub struct Scratch {
@@ -45,10 +49,29 @@ pub struct Parsed {
     pub begin: usize,
     /// It has large or inline arguments, which are the connection's `detached`.
     pub detached: bool,
+    /// What it is.
+    pub named: Named,
+    /// Its first key, hashed.
+    pub hint: Hint,
+}
+
+/// What name and number of arguments say of a command.
+#[derive(Clone, Copy, Default)]
+pub struct Named {
     /// Its declaration.
     pub entry: Option<&'static Entry>,
-    /// Where its first key is in memory, and its hash, once prefetched.
-    pub hint: Option<(usize, Hash)>,
+    /// It has a handler, and the number of arguments that this wants.
+    pub fits: bool,
+    /// Argument index of its first key; 0: it has none, or not here.
+    key_at: usize,
+}
+
+impl Named {
+    fn new(entry: Option<&'static Entry>, args: usize) -> Named {
+        let Some(found) = entry else { return Named::default() };
+        let fits = found.subcommands.is_empty() && found.command.accepts(args);
+        Named { entry, fits, key_at: if found.first_key < args { found.first_key } else { 0 } }
+    }
 }
 
 /// What stopped the parser.
@@ -64,7 +87,8 @@ pub enum Found {
 }
 
 impl State {
-    /// Parses up to `most` commands; returns the first byte to keep, and what ended the batch.
+    /// Parses up to `most` commands, hashes their keys and requests the keys' locks and roots; returns the first byte to keep, and
+    /// what ended the batch.
     pub fn parse(
         &self,
         c: &mut Connection,
@@ -72,6 +96,7 @@ impl State {
         from: usize,
         most: usize,
         s: &mut Scratch,
+        batch: &Batch<'_>,
     ) -> (usize, Found) {
         let limits = match c.session.authenticated {
             true => Limits::authenticated(self.local.config.proto_max_bulk_len()),
@@ -79,34 +104,38 @@ impl State {
         };
         // Before authentication each command may change the limits of the next.
         let most = if c.session.authenticated { most } else { 1 };
-        let (mut at, mut last) = (from, None);
+        let keyspace = &self.shared.keyspace;
+        let ahead = keyspace.ahead(batch, c.session.db);
+        let (mut at, mut beginning, mut named) = (from, Beginning::default(), Named::default());
         while s.parsed.len() < most {
             let (begin, first) = (at, s.spans.len());
-            match c.parser.next(buffer, &mut at, &limits, &mut s.spans) {
-                Ok(Next::Command) if s.spans.len() == first => continue,
-                Ok(Next::Command) => {}
-                Ok(Next::Inline(words)) => {
+            match c.parser.next_after(buffer, &mut at, &limits, &mut s.spans, &mut beginning) {
+                Ok((Next::Command, true)) => {}
+                Ok((Next::Command, false)) if s.spans.len() == first => continue,
+                Ok((Next::Command, false)) => named = self.name(buffer, &s.spans[first..], &c.detached),
+                Ok((Next::Inline(words), _)) => {
                     let spans = (0..).zip(&words).map(|(i, _)| Span { start: Span::DETACHED, len: i });
                     s.spans.extend(spans);
                     c.detached = words.into_iter().map(Detached::Bytes).collect();
+                    named = self.name(buffer, &s.spans[first..], &c.detached);
                 }
-                Ok(Next::Incomplete) => return (at, Found::Rest),
-                Ok(Next::Large { missing }) => return (begin, Found::Large(at, missing)),
+                Ok((Next::Incomplete, _)) => return (at, Found::Rest),
+                Ok((Next::Large { missing }, _)) => return (begin, Found::Large(at, missing)),
                 Err(error) => return (at, Found::Broken(error)),
             }
             let spans = first..s.spans.len();
             let detached = !c.detached.is_empty();
-            let word = word_at(buffer, s.spans[first]);
-            let entry = match last {
-                Some((last_word, entry)) if word == Some(last_word) => entry,
-                _ => {
-                    let args = Args::new(buffer, &s.spans[spans.clone()], &c.detached);
-                    dispatch::lookup(self.shared.commands, &args)
+            let mut hint = None;
+            if named.key_at != 0 && !detached {
+                let key = s.spans[first + named.key_at].bytes(buffer);
+                let hash = keyspace.hash(key);
+                if let Some(ahead) = &ahead {
+                    ahead.shard(hash);
                 }
-            };
-            last = word.map(|word| (word, entry));
+                hint = Some((NonNull::from(key).addr(), hash));
+            }
             let wide = spans.len() > WIDE;
-            s.parsed.push(Parsed { spans, begin, detached, entry, hint: None });
+            s.parsed.push(Parsed { spans, begin, detached, named, hint });
             if detached || wide {
                 break;
             }
@@ -114,43 +143,25 @@ impl State {
         (at, Found::More)
     }
 
-    /// Hashes the batch's keys and brings their locks and roots, then their buckets, then their entries, towards the processor.
+    fn name(&self, buffer: &[u8], spans: &[Span], detached: &[Detached]) -> Named {
+        let args = Args::new(buffer, spans, detached);
+        Named::new(dispatch::lookup(self.shared.commands, &args), args.len())
+    }
+
+    /// Brings the buckets of the batch's keys, then their entries, towards the processor.
     #[inline]
-    pub fn prefetch<'k>(&self, c: &Connection, buffer: &[u8], scratch: &mut Scratch, batch: &Batch<'k>) {
-        if scratch.parsed.len() < PREFETCH_FROM {
+    pub fn prefetch(&self, c: &Connection, scratch: &Scratch, batch: &Batch<'_>) {
+        let parsed = &scratch.parsed;
+        if parsed.len() < PREFETCH_FROM {
             return;
         }
-        let keyspace = &self.shared.keyspace;
-        let Some(ahead) = keyspace.ahead(batch, c.session.db) else { return };
-        let Scratch { spans, parsed } = scratch;
-        for command in parsed.iter_mut() {
-            let at = command.entry.map_or(0, |entry| entry.first_key);
-            if at == 0 || at >= command.spans.len() || command.detached {
-                continue;
-            }
-            let key = spans[command.spans.start + at].bytes(buffer);
-            let hash = keyspace.hash(key);
-            ahead.shard(hash);
-            command.hint = Some((key.as_ptr() as usize, hash));
-        }
+        let Some(ahead) = self.shared.keyspace.ahead(batch, c.session.db) else { return };
         let mut buckets = [None; PASS_COMMANDS];
-        for (bucket, command) in buckets.iter_mut().zip(parsed.iter()) {
+        for (bucket, command) in buckets.iter_mut().zip(parsed) {
             *bucket = command.hint.and_then(|(_, hash)| ahead.bucket(hash));
         }
         for bucket in buckets[..parsed.len()].iter().flatten() {
             bucket.prefetch_entry();
         }
     }
-}
-
-/// A name of up to eight bytes as one word, by which the next command of the same name is known: pipelines repeat themselves. `None`
-/// if it is longer, or stands at the end of the buffer.
-#[inline(always)]
-fn word_at(buffer: &[u8], name: Span) -> Option<(u64, u32)> {
-    if name.is_detached() || !(1..=8).contains(&name.len) {
-        return None;
-    }
-    let bytes = buffer.get(name.start as usize..)?.first_chunk()?;
-    // With its length, since a client may send zero bytes.
-    Some((u64::from_le_bytes(*bytes) & u64::MAX >> (64 - 8 * name.len), name.len))
 }

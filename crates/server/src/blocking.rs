@@ -539,7 +539,7 @@ impl State {
         let entry = dispatch::lookup(self.shared.commands, &args).expect("it was found when it began to wait");
         let (local, nanos) = (&self.local, waiter.took_ns.saturating_add(took_ns));
         local.stats.commands.add(1);
-        local.stats.command(entry.id).ran(nanos, local.tracks_latency);
+        local.stats.command(entry.id).ran(1, nanos, local.tracks_latency);
         local.stats.command(entry.id).failed.add(u64::from(failed));
         let took_us = i64::try_from(nanos / 1000).unwrap_or(i64::MAX);
         if local.slower_than_us >= 0 && took_us >= local.slower_than_us {

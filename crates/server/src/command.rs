@@ -391,6 +391,8 @@ pub struct Entry {
     pub first_key: usize,
     /// Bits of [`gate`]: when one of them is up, the command does not simply run.
     pub gates: u32,
+    /// With few arguments it is carried out in a µs or so: it is a step, or few, on one value.
+    pub is_brief: bool,
     /// Subcommands, by position of their declaration.
     pub subcommands: Vec<Entry>,
 }
@@ -532,5 +534,7 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
     if command.flags & flag::DENYOOM != 0 {
         gates |= gate::MEMORY;
     }
-    Entry { command, id, full_name, first_key, gates, subcommands }
+    let is_brief = (command.flags & flag::FAST != 0 || command.complexity == "O(1)")
+        && command.flags & (flag::PUBSUB | flag::BLOCKING | flag::ADMIN) == 0;
+    Entry { command, id, full_name, first_key, gates, is_brief, subcommands }
 }

@@ -60,7 +60,7 @@ pub fn carry_out(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) ->
     };
     match outcome {
         Ok(()) => {
-            ran(exec, entry, args, before);
+            ran(exec, entry, args, 1, before);
             Ok(())
         }
         Err(stop) => Err(stopped(exec, entry, args, before, stop)),
@@ -83,14 +83,14 @@ pub fn measured<T>(exec: &mut Exec<'_>, run: impl FnOnce(&mut Exec<'_>) -> T) ->
     outcome
 }
 
-/// Records what a command took; `before` is how much output there was before it.
+/// Records what a command took, or some of them, of which this is the last; `before` is how much output there was before it.
 #[inline]
-fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usize) {
+pub fn ran(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, times: usize, before: usize) {
     let nanos = exec.local.lap_ns();
     let stats = &exec.local.stats;
-    stats.command(entry.id).ran(nanos, exec.local.tracks_latency);
-    stats.commands.add(1);
-    exec.session.commands += 1;
+    stats.command(entry.id).ran(times as u64, nanos, exec.local.tracks_latency);
+    stats.commands.add(times as u64);
+    exec.session.commands += times as u64;
     if nanos >= exec.local.notable_ns {
         notable(exec, entry, args, nanos / 1000);
     }
@@ -141,20 +141,20 @@ fn notable(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, micros: 
 
 /// Records a command that did not reply by itself. One that will run again, or go on, is not counted yet.
 #[cold]
-fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usize, stop: Stop) -> Stop {
+pub fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, before: usize, stop: Stop) -> Stop {
     match stop {
         Stop::Park | Stop::Paused => {
             exec.local.lap_ns();
         }
         Stop::Error(_) => {
-            ran(exec, entry, args, before);
+            ran(exec, entry, args, 1, before);
             exec.local.stats.command(entry.id).failed.add(1);
         }
         // Counted when its wait is over.
         Stop::Wait if exec.local.blocking.is_some() => {
             exec.local.lap_ns();
         }
-        Stop::Wait | Stop::Continue(_) => ran(exec, entry, args, before),
+        Stop::Wait | Stop::Continue(_) => ran(exec, entry, args, 1, before),
     }
     stop
 }

@@ -24,6 +24,7 @@ use gimmal_store::{
 };
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -82,7 +83,10 @@ pub const SLICE_US: u64 = 100;
 /// How long a worker spins on a shard's lock before it parks the connection; none when workers fill the processors.
 const LOCK_SPINS: usize = 64;
 
-/// The context of one command.
+/// Where a command's first key is in memory, and its hash.
+pub type Hint = Option<(NonZero<usize>, Hash)>;
+
+/// The context of a command.
 pub struct Exec<'a> {
     /// What all workers share.
     pub shared: &'a Shared,
@@ -94,7 +98,7 @@ pub struct Exec<'a> {
     pub reply: Reply<'a>,
     pub(crate) batch: &'a Batch<'a>,
     pub(crate) depends_on: Lsn,
-    pub(crate) hint: Option<(usize, Hash)>,
+    pub(crate) hint: Hint,
 }
 
 /// What [`Exec::edit`] did.
@@ -145,7 +149,7 @@ pub struct Key<'m, 'l> {
 
 impl<'l> Locked<'l> {
     /// The key, to act on.
-    #[inline]
+    #[inline(always)]
     pub fn key(&mut self) -> Key<'_, 'l> {
         Key { shard: &mut self.shard, hash: self.hash, key: self.key, db: self.db, written: None }
     }
@@ -176,26 +180,40 @@ impl<'l> LockedMany<'l> {
 }
 
 impl<'a> Exec<'a> {
-    /// Locks one key of the session's database.
-    #[inline]
+    /// Locks one key of the session's database. Inlined into each handler, and `read`, `peek` and what they call in the store too: a
+    /// guard that is handed on through memory costs more than the lock.
+    #[inline(always)]
     pub fn lock<'l>(&mut self, key: &'l [u8]) -> Result<Locked<'l>, Stop>
     where
         'a: 'l,
     {
         let hash = match self.hint.take() {
-            Some((at, hash)) if at == key.as_ptr() as usize => hash,
-            _ => self.shared.keyspace.hash(key),
+            Some((at, hash)) if at.get() == key.as_ptr().addr() => hash,
+            _ => self.hash(key),
         };
         let mut shard = self.try_lock(self.shared.keyspace.shard_of(hash))?;
         self.enter_shard(&mut shard);
         let db = self.session.db;
         self.depend(&mut shard, db, hash);
-        self.show_line();
         let mut locked = Locked { shard, hash, key, db };
-        if self.local.reader.is_some() {
-            self.remember(locked.key());
+        if self.local.line.is_some() || self.local.reader.is_some() {
+            self.show_lock(locked.key());
         }
         Ok(locked)
+    }
+
+    #[inline(never)]
+    fn hash(&self, key: &[u8]) -> Hash {
+        self.shared.keyspace.hash(key)
+    }
+
+    /// A key is locked that monitors are shown, or whose reader is remembered.
+    #[cold]
+    fn show_lock(&mut self, key: Key<'_, '_>) {
+        self.show_line();
+        if self.local.reader.is_some() {
+            self.remember(key);
+        }
     }
 
     /// Locks several keys of the session's database, in ascending order of their shards.
@@ -314,7 +332,7 @@ impl<'a> Exec<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_lock<'l>(&self, id: u32) -> Result<Shard<'l>, Stop>
     where
         'a: 'l,
@@ -325,12 +343,18 @@ impl<'a> Exec<'a> {
             !self.in_transaction() || self.local.exclusive || keyspace.is_lent(batch, id),
             "a command locks a key that is not among those it declares"
         );
-        if let Some(shard) = keyspace.try_lock(batch, id) {
-            return Ok(shard);
-        }
+        keyspace.try_lock(batch, id).map_or_else(|| self.spin_on_lock(id), Ok)
+    }
+
+    #[cold]
+    fn spin_on_lock<'l>(&self, id: u32) -> Result<Shard<'l>, Stop>
+    where
+        'a: 'l,
+    {
+        let batch: &'a Batch<'a> = self.batch;
         for _ in 0..if self.shared.spin_on_locks { LOCK_SPINS } else { 0 } {
             std::hint::spin_loop();
-            if let Some(shard) = keyspace.try_lock(batch, id) {
+            if let Some(shard) = self.shared.keyspace.try_lock(batch, id) {
                 return Ok(shard);
             }
         }
@@ -338,7 +362,7 @@ impl<'a> Exec<'a> {
     }
 
     /// Time under a lock never runs backwards, whichever worker comes: the later of the worker's and the shard's.
-    #[inline]
+    #[inline(always)]
     fn enter_shard(&mut self, shard: &mut Shard<'_>) {
         let last = &mut shard.state().last_now_ms;
         if *last < self.local.now_ms {
@@ -349,7 +373,7 @@ impl<'a> Exec<'a> {
     }
 
     /// The reply depends on the newest write of every key that the command looks at, found or not.
-    #[inline]
+    #[inline(always)]
     fn depend(&mut self, shard: &mut Shard<'_>, db: usize, hash: Hash) {
         let state = shard.state();
         if state.last_lsn > self.local.released {
@@ -364,7 +388,7 @@ impl<'a> Exec<'a> {
     }
 
     /// The live value of a key; an expired one is removed, and the removal logged.
-    #[inline]
+    #[inline(always)]
     pub fn read<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
         let (db, name) = (key.db, key.key);
         let found = self.peek(key);
@@ -391,14 +415,14 @@ impl<'a> Exec<'a> {
         found
     }
 
-    #[inline]
+    #[cold]
     fn missed(&mut self, db: usize, name: &[u8]) {
         self.local.stats.keyspace_misses.add(1);
         self.notify_in(db, notify::KEY_MISS, "keymiss", name);
     }
 
     /// As [`Exec::read`], for commands that are no use of the key: no hit, miss or access time is recorded.
-    #[inline]
+    #[inline(always)]
     pub fn peek<'m>(&mut self, key: Key<'m, '_>) -> Option<Entry<'m>> {
         let Key { shard, hash, key: name, db, .. } = key;
         let (table, state) = shard.parts(db);
@@ -728,7 +752,7 @@ impl<'m, 'l> Key<'m, 'l> {
     }
 
     /// The same key, borrowed for a shorter time.
-    #[inline]
+    #[inline(always)]
     pub fn again(&mut self) -> Key<'_, 'l> {
         Key { shard: self.shard, hash: self.hash, key: self.key, db: self.db, written: self.written }
     }

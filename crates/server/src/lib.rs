@@ -2,9 +2,10 @@
 //!
 //! # Life of a command
 //! 1. `worker::Worker::run` waits on the engine; `worker::Worker::complete` takes what was received.
-//! 2. `serve::State::received` finds commands in the bytes (`gimmal_resp::Parser::next`), `serve::State::prefetch`
-//!    hashes their keys and fetches their buckets.
-//! 3. `dispatch::run` looks up, checks arity and gates, and calls the handler.
+//! 2. `serve::State::received` finds commands in the bytes (`batch::State::parse`), looks them up, hashes their keys and
+//!    fetches their buckets.
+//! 3. `usual::State::execute_usual` calls the handlers of those for which nothing else is to be done; of the others
+//!    `dispatch::run` checks arity and gates, and calls the handler.
 //! 4. The handler parses its options, then `exec::Exec::lock` takes the shards of its keys by try-lock.
 //! 5. It reads (`exec::Exec::read`) or changes (`exec::Exec::put`) and records the effect (`exec::Exec::effect`).
 //! 6. Its reply is in the connection's output; the lock is released when the handler returns.
@@ -66,6 +67,7 @@ pub mod tick;
 pub mod title;
 pub mod tracking;
 pub mod tx;
+pub mod usual;
 pub mod worker;
 
 /// Milliseconds since the epoch.

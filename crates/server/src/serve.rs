@@ -9,18 +9,19 @@ use crate::args::Args;
 use crate::batch::{Found, Parsed, Scratch};
 use crate::command::{Entry, gate};
 use crate::connection::{Aside, Connection, Parked, State as Doing};
-use crate::exec::{Continuation, Exec, Outcome, Stop};
+use crate::exec::{Continuation, Exec, Hint, Outcome, Stop};
 use crate::kept::Kept;
 use crate::pubsub::{Current, class_of};
 use crate::reply::Reply;
 use crate::session::ReplyMode;
+use crate::usual::Turn;
 use crate::worker::{Action, State};
 use crate::{dispatch, evict, persist};
 use gimmal_io::{ConnId, Output};
 use gimmal_log::Lsn;
 use gimmal_resp::ProtocolError;
 use gimmal_store::types::disposal;
-use gimmal_store::{Batch, Hash, RopeBuilder};
+use gimmal_store::{Batch, RopeBuilder};
 use std::io;
 use std::sync::Arc;
 
@@ -168,12 +169,12 @@ impl State {
                 self.local.look_for_room(&self.shared.log);
             }
             scratch.clear();
-            let (kept, found) = self.parse(c, buffer, at, left, &mut scratch);
+            let (kept, found) = self.parse(c, buffer, at, left, &mut scratch, batch);
             if can_give && scratch.is_wide() {
                 wide = Some(kept - at);
                 break at;
             }
-            self.prefetch(c, buffer, &mut scratch, batch);
+            self.prefetch(c, &scratch, batch);
             let ran = self.execute_all(id, c, buffer, &mut scratch, batch, until);
             left -= ran;
             at = scratch.parsed.get(ran).map_or(kept, |next| next.begin);
@@ -221,40 +222,45 @@ impl State {
         batch: &mut Batch<'k>,
         until: u64,
     ) -> usize {
-        let mut depends_on = 0;
-        let mut ran = 0;
+        self.local.conn = id;
         // What the peer has not taken is counted from here on by what the output grows.
         let room = self.output_pause(c).saturating_sub(c.pending_bytes());
-        let full_at = c.output.end().saturating_add(room);
-        for command in &s.parsed {
-            let spans = &s.spans[command.spans.clone()];
-            if command.detached {
-                self.execute_detached(id, c, command, Args::new(buffer, spans, &[]), batch, &mut depends_on);
-            } else {
-                let args = Args::new(buffer, spans, &[]);
-                match self.execute(id, c, command.entry, &args, command.hint, batch, &mut depends_on) {
-                    Ok(()) => {}
-                    // Most long commands are done in a slice: the next command of the pipeline need not wait for a pass.
-                    Err(Stop::Continue(rest)) => {
-                        self.run_continuation(id, c, rest, batch, &mut depends_on);
-                        // What was published meanwhile is said before the next reply.
-                        if c.late.is_some() {
-                            ran += 1;
-                            break;
-                        }
-                    }
-                    Err(stop) => self.stopped(id, c, stop, &args),
+        let mut turn = Turn { until, full_at: c.output.end().saturating_add(room), depends_on: 0 };
+        let mut ran = 0;
+        while ran < s.parsed.len() {
+            let (usual, outcome) = self.execute_usual(c, buffer, s, ran, batch, &mut turn);
+            ran += usual.max(1);
+            let command = &s.parsed[ran - 1];
+            let args = Args::new(buffer, &s.spans[command.spans.clone()], &[]);
+            let depends_on = &mut turn.depends_on;
+            let outcome = match usual {
+                0 if command.detached => {
+                    self.execute_detached(id, c, command, args, batch, depends_on);
+                    Ok(())
                 }
+                0 => self.execute(id, c, command.named.entry, &args, command.hint, batch, depends_on),
+                _ => self.executed(id, c, depends_on, outcome),
+            };
+            match outcome {
+                Ok(()) => {}
+                // Most long commands are done in a slice: the next command of the pipeline need not wait for a pass.
+                Err(Stop::Continue(rest)) => {
+                    self.run_continuation(id, c, rest, batch, depends_on);
+                    // What was published meanwhile is said before the next reply.
+                    if c.late.is_some() {
+                        break;
+                    }
+                }
+                Err(stop) => self.stopped(id, c, stop, &args),
             }
-            ran += 1;
             if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
                 break;
             }
-            if c.state != Doing::Open || c.output.end() > full_at || self.local.now_raw() > until {
+            if c.state != Doing::Open || c.output.end() > turn.full_at || self.local.now_raw() > until {
                 break;
             }
         }
-        self.hold(id, c, depends_on);
+        self.hold(id, c, turn.depends_on);
         ran
     }
 
@@ -271,7 +277,7 @@ impl State {
     ) {
         let detached = std::mem::take(&mut c.detached);
         let args = args.with_detached(&detached);
-        if let Err(stop) = self.execute(id, c, command.entry, &args, command.hint, batch, depends_on) {
+        if let Err(stop) = self.execute(id, c, command.named.entry, &args, command.hint, batch, depends_on) {
             self.stopped(id, c, stop, &args);
         }
     }
@@ -285,7 +291,7 @@ impl State {
         c: &mut Connection,
         entry: Option<&'static Entry>,
         args: &Args<'_>,
-        hint: Option<(usize, Hash)>,
+        hint: Hint,
         batch: &Batch<'k>,
         depends_on: &mut Lsn,
     ) -> Outcome {
@@ -310,7 +316,7 @@ impl State {
         c: &mut Connection,
         entry: Option<&'static Entry>,
         args: &Args<'_>,
-        hint: Option<(usize, Hash)>,
+        hint: Hint,
         batch: &Batch<'k>,
         depends_on: &mut Lsn,
     ) -> Outcome {
@@ -339,7 +345,7 @@ impl State {
         c: &mut Connection,
         entry: Option<&'static Entry>,
         args: &Args<'_>,
-        hint: Option<(usize, Hash)>,
+        hint: Hint,
         batch: &Batch<'k>,
         depends_on: &mut Lsn,
     ) -> Outcome {

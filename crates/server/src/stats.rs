@@ -245,13 +245,13 @@ impl WorkerStats {
 }
 
 impl CommandStats {
-    /// Records one run; its duration in the histogram only if `keep_duration`.
+    /// Records some runs that took so long together; their durations, as equal shares, in the histogram only if `keep_duration`.
     #[inline]
-    pub fn ran(&self, nanos: u64, keep_duration: bool) {
-        self.calls.add(1);
+    pub fn ran(&self, times: u64, nanos: u64, keep_duration: bool) {
+        self.calls.add(times);
         self.nanos.add(nanos);
         if keep_duration {
-            self.histogram.get_or_init(Histogram::new).record(nanos);
+            self.histogram.get_or_init(Histogram::new).record(nanos / times.max(1), times);
         }
     }
 
@@ -272,9 +272,10 @@ impl Histogram {
     }
 
     #[inline]
-    fn record(&self, nanos: u64) {
+    fn record(&self, nanos: u64, times: u64) {
         let bucket = &self.0[bucket_of(nanos)];
-        bucket.store(bucket.load(Relaxed).saturating_add(1), Relaxed);
+        let times = u32::try_from(times).unwrap_or(u32::MAX);
+        bucket.store(bucket.load(Relaxed).saturating_add(times), Relaxed);
     }
 }
 
@@ -309,13 +310,13 @@ mod tests {
     #[test]
     fn durations_sum_over_workers() {
         let stats = [CommandStats::default(), CommandStats::default()];
-        stats[0].ran(1000, true);
-        stats[1].ran(1000, true);
-        stats[1].ran(1000, false);
+        stats[0].ran(1, 1000, true);
+        stats[1].ran(3, 3000, true);
+        stats[1].ran(1, 1000, false);
         let mut sums = Vec::new();
         stats.iter().for_each(|s| s.add_durations(&mut sums));
-        assert_eq!(sums[bucket_of(1000)], 2);
-        assert_eq!(sums.iter().sum::<u64>(), 2, "what is not tracked has no duration");
-        assert_eq!(stats[1].calls.value(), 2);
+        assert_eq!(sums[bucket_of(1000)], 4);
+        assert_eq!(sums.iter().sum::<u64>(), 4, "what is not tracked has no duration");
+        assert_eq!((stats[1].calls.value(), stats[1].nanos.value()), (4, 4000));
     }
 }

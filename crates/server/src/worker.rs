@@ -23,6 +23,7 @@ use crate::shared::{Settings, Shared};
 use crate::stats::WorkerStats;
 use crate::tracking::{Changes, Tracker};
 use crate::tx::Gathered;
+use crate::usual::RUN;
 use crate::{accept, evict, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
 use gimmal_log::record::Record;
@@ -127,6 +128,8 @@ pub struct Local {
     pub delayed_us: i64,
     /// The lowest of the two and [`STALE_US`]: from here on a command is looked at more closely.
     pub notable_ns: u64,
+    /// Most brief commands that are timed together: more than one if none could be notable by what it does.
+    pub timed_together: usize,
     /// Unread replies, in bytes, beyond which a client is closed at once.
     pub output_limit: usize,
     /// Bytes from which a request, and a reply, is entered into the command log.
@@ -567,6 +570,7 @@ impl Local {
             slower_than_us: -1,
             delayed_us: i64::MAX,
             notable_ns: u64::MAX,
+            timed_together: 1,
             output_limit: usize::MAX,
             large_request: usize::MAX,
             large_reply: usize::MAX,
@@ -685,6 +689,7 @@ impl Local {
         let slow_us = if self.slower_than_us < 0 { i64::MAX } else { self.slower_than_us };
         let notable_us = slow_us.min(self.delayed_us).min(STALE_US);
         self.notable_ns = u64::try_from(notable_us).unwrap_or(0).saturating_mul(1000);
+        self.timed_together = if slow_us.min(self.delayed_us) >= STALE_US { RUN } else { 1 };
         self.output_limit = match config.client_output_buffer_limit(ClientClass::Normal).hard {
             0 => usize::MAX,
             hard => usize::try_from(hard).unwrap_or(usize::MAX).max(OUTPUT_UNLIMITED),

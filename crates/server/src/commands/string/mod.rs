@@ -395,9 +395,9 @@ pub static COMMANDS: &[Command] = &[
 ];
 
 /// The string of an entry, or the error that it is something else: the one place where the family looks at types.
-#[inline]
+#[inline(always)]
 pub fn string_of<'e>(entry: &Entry<'e>) -> Result<StringRef<'e>, Stop> {
-    entry.value().as_string().ok_or(Stop::Error(WRONG_TYPE))
+    entry.string().ok_or(Stop::Error(WRONG_TYPE))
 }
 
 /// A string or null.

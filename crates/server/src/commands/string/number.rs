@@ -35,15 +35,17 @@ pub(super) fn decrby(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 #[inline]
 fn add(exec: &mut Exec<'_>, args: &Args<'_>, by: i64) -> Outcome {
     let mut locked = exec.lock(args.at(1))?;
-    let old = match exec.peek(locked.key()) {
-        None => None,
-        Some(entry) => Some(integer(string_of(&entry)?)?),
+    let sum = match exec.write(locked.key()) {
+        Some(mut entry) => {
+            let sum = integer(string_of(&entry.entry())?)?.checked_add(by).ok_or(OVERFLOW)?;
+            entry.set_int(sum);
+            sum
+        }
+        None => {
+            drop(exec.put(locked.key(), NewValue::Int(by), None));
+            by
+        }
     };
-    let sum = old.unwrap_or(0).checked_add(by).ok_or(OVERFLOW)?;
-    match old {
-        Some(_) => exec.write(locked.key()).expect("it was just read").set_int(sum),
-        None => drop(exec.put(locked.key(), NewValue::Int(sum), None)),
-    }
     exec.effect_given(locked.key(), args, 1);
     exec.notify(notify::STRING, "incrby", args.at(1));
     exec.reply.put().integer(sum);
