@@ -27,6 +27,11 @@ impl<'a> Slice<'a> {
         Slice { rest: bytes, taken: 0 }
     }
 
+    /// As [`Slice::new`], of which `at` bytes were taken already.
+    pub(crate) fn after(bytes: &'a [u8], at: usize) -> Slice<'a> {
+        Slice { rest: &bytes[at..], taken: at as u64 }
+    }
+
     /// What was not taken yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest

@@ -3,7 +3,7 @@
 mod common;
 
 use common::Random;
-use gimmal_rdb::file::{Entry, Item, Meta, Reader, Writer};
+use gimmal_rdb::file::{Cut, Entry, Item, Keys as CutKeys, Meta, Reader, Text, Writer};
 use gimmal_rdb::{Collect, Decoder, ErrorKind, Object, Options, Slice, Version};
 use std::io::Read;
 
@@ -197,4 +197,76 @@ fn empty_values_do_not_end_a_file() {
     reader.value(&mut collect).expect("a value");
     assert_eq!(collect.finish(), Some(Object::String(b"v".to_vec())));
     assert_eq!(reader.next().expect("the end"), Item::End);
+}
+
+/// As `read`, with keys taken in cuts of about so many bytes.
+fn read_cuts(bytes: impl Read, limit: usize) -> gimmal_rdb::Result<Keys> {
+    let mut reader = Reader::new(bytes)?;
+    let (version, mut keys) = (reader.version(), Keys::new());
+    let (mut decoder, mut end) = (Decoder::default(), 0);
+    let meta = |Entry { expire_at_ms, idle_s, frequency, .. }: Entry| Meta { expire_at_ms, idle_s, frequency };
+    loop {
+        while let Some(Cut { bytes, keys: count, db, offset }) = reader.keys(limit)? {
+            assert!(bytes.len() <= limit.max(256 * 1024), "a cut of {} bytes", bytes.len());
+            assert!(offset >= end, "cuts do not overlap");
+            end = offset + bytes.len() as u64;
+            let mut cut = CutKeys::new(bytes, 0, version, db);
+            let before = keys.len() as u64;
+            while let Some(key) = cut.next()? {
+                let mut collect = Collect::default();
+                key.decode(&mut decoder, &mut collect)?;
+                let object = collect.finish().expect("a value");
+                if let (Some(text), Object::String(value)) = (key.text()?, &object) {
+                    assert_eq!(owned(text), *value);
+                }
+                assert!(cut.position() <= bytes.len());
+                keys.push((key.entry.db, owned(key.name), meta(key.entry), object));
+            }
+            assert_eq!(keys.len() as u64 - before, count);
+            assert_eq!(cut.position(), bytes.len());
+        }
+        match reader.next()? {
+            Item::Entry(entry) => {
+                let name = reader.key().to_vec();
+                let mut collect = Collect::default();
+                reader.value(&mut collect)?;
+                keys.push((entry.db, name, meta(entry), collect.finish().expect("a value")));
+            }
+            Item::End => return Ok(keys),
+            _ => {}
+        }
+    }
+}
+
+fn owned(text: Text<'_>) -> Vec<u8> {
+    match text {
+        Text::Bytes(bytes) => bytes.to_vec(),
+        Text::Int(n) => n.to_string().into_bytes(),
+        Text::Unpacked(bytes) => bytes,
+    }
+}
+
+#[test]
+fn cuts_hold_whole_keys_wherever_they_end() {
+    for seed in 0..6 {
+        let mut random = Random(seed);
+        let keys = sample(&mut random, 400);
+        let bytes = write(&keys, Options::default(), true);
+        // From cuts of a key each, many of which are too long even so, to the whole file in one.
+        for limit in [1, 60, 1000, 20_000, 1 << 20, 1 << 28] {
+            let read = read_cuts(Trickle(&bytes, 1 + random.size(100_000)), limit).expect("a whole file");
+            assert!(read == keys, "seed {seed}, limit {limit}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_of_a_torn_file_is_an_error_and_no_key_comes_twice() {
+    let mut random = Random(9);
+    let keys = sample(&mut random, 12);
+    let bytes = write(&keys, Options::default(), true);
+    for end in (0..bytes.len()).step_by(bytes.len() / 199) {
+        let error = read_cuts(&bytes[..end], 4096).expect_err("it is torn");
+        assert!(matches!(error.kind, ErrorKind::Truncated | ErrorKind::Magic(_)), "cut at {end}: {error}");
+    }
 }

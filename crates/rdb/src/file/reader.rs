@@ -1,5 +1,6 @@
 //! Reading a file.
 
+use super::keys::{Cut, attribute, skip_key};
 use super::window::Window;
 use crate::decode::Decoder;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +13,7 @@ use std::io::Read;
 
 /// Reads a file: [`next`](Reader::next) until [`Item::End`]; after an [`Item::Entry`] its value, in one of three ways:
 /// decoded ([`value`](Reader::value)), as the encoded bytes for somebody else ([`encoded_value`](Reader::encoded_value)), or
-/// not at all.
+/// not at all. Where keys come next, many of them can be had at once ([`keys`](Reader::keys)).
 #[derive(Debug)]
 pub struct Reader<R> {
     window: Window<R>,
@@ -137,14 +138,11 @@ impl<R: Read> Reader<R> {
         }
         loop {
             let entry = &mut self.entry;
-            match byte(&mut self.window)? {
-                tag::EXPIRETIME_MS => entry.expire_at_ms = Some(i64::from_le_bytes(array(&mut self.window)?)),
-                tag::EXPIRETIME => {
-                    let seconds = i32::from_le_bytes(array(&mut self.window)?);
-                    entry.expire_at_ms = Some(i64::from(seconds) * 1000);
-                }
-                tag::IDLE => entry.idle_s = Some(length(&mut self.window)?),
-                tag::FREQ => entry.frequency = Some(byte(&mut self.window)?),
+            entry.tag = byte(&mut self.window)?;
+            if attribute(&mut self.window, entry)? {
+                continue;
+            }
+            match entry.tag {
                 tag @ (tag::SLOT_IMPORT | tag::SLOT_INFO) => self.skip_slots(tag)?,
                 tag @ tag::FUNCTION_PRE_GA.. => return self.opcode(tag),
                 tag @ tag::FUNCTION2 => return self.opcode(tag),
@@ -152,10 +150,32 @@ impl<R: Read> Reader<R> {
                     string_into(&mut self.window, &mut self.key)?;
                     self.pending = Some(tag);
                     let next = Entry { db: self.entry.db, ..Entry::default() };
-                    return Ok(Item::Entry(Entry { tag, ..std::mem::replace(&mut self.entry, next) }));
+                    return Ok(Item::Entry(std::mem::replace(&mut self.entry, next)));
                 }
             }
         }
+    }
+
+    /// The keys that come next, values included, as they stand in the file: as many as have about half of `limit` bytes,
+    /// to be taken apart by [`Keys`](super::Keys). `None` if what comes next is no key, or one of more than `limit` bytes:
+    /// [`next`](Reader::next) says what it is.
+    pub fn keys(&mut self, limit: usize) -> Result<Option<Cut<'_>>> {
+        if let Some(tag) = self.pending.take() {
+            skip_value(tag, self.version, &mut self.window)?;
+        }
+        let offset = self.position();
+        self.window.set_mark(limit);
+        let (mut keys, mut len) = (0, 0);
+        while len < limit / 2 {
+            match skip_key(self.version, &mut self.window) {
+                Ok(true) => (keys, len) = (keys + 1, self.window.len_since_mark()),
+                Ok(false) => break,
+                Err(_) if self.window.is_over_limit() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let bytes = self.window.cut_at(len);
+        Ok((keys > 0).then_some(Cut { bytes, keys, db: self.entry.db, offset }))
     }
 
     fn opcode(&mut self, tag: u8) -> Result<Item<'_>> {

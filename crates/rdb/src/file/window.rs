@@ -68,6 +68,20 @@ impl<R: Read> Window<R> {
         self.over_limit = false;
     }
 
+    /// Bytes taken since the mark.
+    pub(super) fn len_since_mark(&self) -> usize {
+        self.mark.map_or(0, |(mark, _)| self.start - mark)
+    }
+
+    /// Goes back to `len` bytes behind the mark, which is removed, and hands these out.
+    pub(super) fn cut_at(&mut self, len: usize) -> &[u8] {
+        let (mark, _) = self.mark.take().expect("there is a mark");
+        self.over_limit = false;
+        debug_assert!(len <= self.start - mark, "only what was taken is cut");
+        self.start = mark + len;
+        &self.buf[mark..self.start]
+    }
+
     /// What was taken since the mark, which is removed.
     pub(super) fn since_mark(&mut self) -> &[u8] {
         let from = self.mark.take().map_or(self.start, |(mark, _)| mark);
