@@ -10,6 +10,7 @@ use crate::command::{Table as Commands, gate};
 use crate::lazyfree::removal;
 use crate::lazyfree::{Garbage, Taken};
 use crate::notify;
+use crate::persist::load::REPLAY_MS;
 use crate::reply::Reply;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -244,7 +245,8 @@ impl<'a> Exec<'a> {
         }
         // The command's time is the latest of all: none of its shards may go back behind it.
         for shard in &mut shards {
-            shard.state().last_now_ms = self.local.now_ms;
+            let last = &mut shard.state().last_now_ms;
+            *last = self.local.now_ms.max(*last);
         }
         let mut many = Vec::with_capacity(hashed.len());
         for (hash, db, key) in hashed {
@@ -367,7 +369,7 @@ impl<'a> Exec<'a> {
         let last = &mut shard.state().last_now_ms;
         if *last < self.local.now_ms {
             *last = self.local.now_ms;
-        } else {
+        } else if self.local.now_ms != REPLAY_MS {
             self.local.now_ms = *last;
         }
     }
@@ -385,6 +387,13 @@ impl<'a> Exec<'a> {
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.local.now_ms
+    }
+
+    /// As [`Exec::now_ms`], but for a command of the log that is being replayed the time of day: from when time that is relative is
+    /// counted, and what is noted as the time of something.
+    #[inline]
+    pub fn clock_ms(&self) -> i64 {
+        self.local.clock_ms()
     }
 
     /// The live value of a key; an expired one is removed, and the removal logged.

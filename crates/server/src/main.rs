@@ -1,10 +1,16 @@
 //! `gimmal-server [/path/to/redis.conf] [--directive value …]`: starts the server as `redis-server` users expect.
 
+use gimmal_server::persist::load::check;
 use gimmal_server::{config, start};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut args: Vec<String> = std::env::args().collect();
+    let program = if args.is_empty() { String::new() } else { args.remove(0) };
+    if let Some((text, sound)) = check::asked(&program, &args) {
+        print(text.trim_end());
+        return if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let loaded = match config::load(&args) {
         Ok(config::Invocation::Run(loaded)) => loaded,
         Ok(config::Invocation::Print(text)) => {
@@ -26,7 +32,7 @@ fn main() -> ExitCode {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "--version and --help answer on standard output")]
+#[allow(clippy::print_stdout, reason = "--version, --help and checks of files answer on standard output")]
 fn print(text: &str) {
     println!("{text}");
 }

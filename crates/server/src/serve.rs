@@ -11,6 +11,7 @@ use crate::command::{Entry, gate};
 use crate::connection::{Aside, Connection, Parked, State as Doing};
 use crate::exec::{Continuation, Exec, Hint, Outcome, Stop};
 use crate::kept::Kept;
+use crate::persist::load;
 use crate::pubsub::{Current, class_of};
 use crate::reply::Reply;
 use crate::session::ReplyMode;
@@ -43,11 +44,11 @@ const UNAUTHENTICATED_QUERY: usize = 16 * 1024;
 const UNAUTHENTICATED_OUTPUT: usize = 1024;
 
 /// What came of a buffer.
-struct Ran {
+pub struct Ran {
     /// How many of its bytes are done with.
-    used: usize,
+    pub used: usize,
     /// The length of a command of very many arguments that follows: its spans are those of the scratch space.
-    wide: Option<usize>,
+    pub wide: Option<usize>,
 }
 
 impl State {
@@ -102,7 +103,7 @@ impl State {
 
     /// Runs commands out of the connection's own buffer. While a large argument is on its way there is only its command's
     /// beginning, which was parsed.
-    fn run_query<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
+    pub fn run_query<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
         if c.query.is_empty() || c.building.is_some() {
             return;
         }
@@ -151,7 +152,14 @@ impl State {
     }
 
     /// Runs the commands in `buffer`. One of very many arguments is left to the caller who can give it the buffer.
-    fn run<'k>(&mut self, id: ConnId, c: &mut Connection, buffer: &[u8], can_give: bool, batch: &mut Batch<'k>) -> Ran {
+    pub fn run<'k>(
+        &mut self,
+        id: ConnId,
+        c: &mut Connection,
+        buffer: &[u8],
+        can_give: bool,
+        batch: &mut Batch<'k>,
+    ) -> Ran {
         let mut scratch = std::mem::take(&mut self.scratch);
         let until = self.local.raw_after(PASS_NS);
         let (mut at, mut left, mut wide) = (0, PASS_COMMANDS, None);
@@ -320,6 +328,10 @@ impl State {
         batch: &Batch<'k>,
         depends_on: &mut Lsn,
     ) -> Outcome {
+        if c.session.reply_mode == ReplyMode::Replay {
+            let outcome = self.with_context(c, hint, batch, depends_on, |exec| dispatch::replay(exec, entry, args));
+            return self.executed(id, c, depends_on, outcome);
+        }
         self.local.pushed = false;
         let mut seen = 0;
         let kept = std::mem::take(&mut c.output);
@@ -349,6 +361,19 @@ impl State {
         batch: &Batch<'k>,
         depends_on: &mut Lsn,
     ) -> Outcome {
+        self.with_context(c, hint, batch, depends_on, |exec| dispatch::run(exec, entry, args))
+    }
+
+    /// Calls `run` with a command's context, its reply going to the connection's output.
+    #[inline(always)]
+    fn with_context<'k>(
+        &mut self,
+        c: &mut Connection,
+        hint: Option<(usize, Hash)>,
+        batch: &Batch<'k>,
+        depends_on: &mut Lsn,
+        run: impl FnOnce(&mut Exec<'_>) -> Outcome,
+    ) -> Outcome {
         let resp3 = c.session.resp3;
         let mut exec = Exec {
             shared: &self.shared,
@@ -359,7 +384,7 @@ impl State {
             depends_on: 0,
             hint,
         };
-        let outcome = dispatch::run(&mut exec, entry, args);
+        let outcome = run(&mut exec);
         *depends_on = (*depends_on).max(exec.depends_on);
         outcome
     }
@@ -427,6 +452,9 @@ impl State {
     #[cold]
     fn stopped(&mut self, id: ConnId, c: &mut Connection, stop: Stop, args: &Args<'_>) {
         match stop {
+            Stop::Error(text) if c.session.reply_mode == ReplyMode::Replay => {
+                load::note_failure(&mut self.local, args, &text);
+            }
             Stop::Error(text) => {
                 self.local.stats.errors.add(1);
                 self.shared.count_error(dispatch::error_prefix(&text));
@@ -460,7 +488,7 @@ impl State {
     }
 
     /// Takes up a command that was set aside.
-    fn run_aside<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
+    pub fn run_aside<'k>(&mut self, id: ConnId, c: &mut Connection, batch: &mut Batch<'k>) {
         if c.pending_bytes() > self.output_pause(c) {
             return;
         }
@@ -906,7 +934,7 @@ const QUERY_KEEP: usize = 0;
 
 impl Connection {
     /// Keeps received bytes: first what a large argument is missing, the rest for the parser.
-    fn take_in(&mut self, mut data: &[u8]) {
+    pub fn take_in(&mut self, mut data: &[u8]) {
         if let Some(builder) = &mut self.building {
             let missing = self.parser.large_missing();
             let (payload, rest) = data.split_at(missing.min(data.len()));

@@ -28,6 +28,8 @@ pub enum ReplyMode {
     SkipNext,
     /// This command's reply is not sent.
     Skip,
+    /// It is no client, but the log that is being replayed.
+    Replay,
 }
 
 /// Per-connection state that commands read and change.

@@ -65,7 +65,8 @@ impl Ticker {
 /// Does what is due. Called once a pass; cheap unless a tick is due.
 pub fn tick(state: &mut State) {
     // Clients go before keys do.
-    state.ticker.evicting = !evict::clients::go_on(state) && evict::go_on(state);
+    let loading = state.shared.persist.load.is_under_way();
+    state.ticker.evicting = !evict::clients::go_on(state) && !loading && evict::go_on(state);
     state.publish_rest();
     let now = Instant::now();
     collect(state, now);
@@ -110,7 +111,8 @@ fn collect(state: &mut State, now: Instant) {
 fn expire(state: &mut State, started: Instant) {
     state.ticker.behind = None;
     let shared = state.shared.clone();
-    if shared.debug.no_active_expire.load(Relaxed) || !shared.log.has_room() {
+    let loading = shared.persist.load.is_under_way();
+    if loading || shared.debug.no_active_expire.load(Relaxed) || !shared.log.has_room() {
         return;
     }
     let keyspace = &shared.keyspace;

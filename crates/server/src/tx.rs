@@ -17,6 +17,7 @@ use crate::command::{Begin, Command, Entry, Find, flag, keyflag};
 use crate::dispatch;
 use crate::exec::{Continuation, Exec, Outcome, ReplyError, Stop, error};
 use crate::keys;
+use crate::persist::load;
 use crate::session::ReplyMode;
 use crate::tracking;
 use gimmal_io::Output;
@@ -375,6 +376,9 @@ fn run_one(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) {
             panic!("{} has to wait in a transaction that has locked its keys", entry.full_name)
         }
     };
+    if exec.session.reply_mode == ReplyMode::Replay {
+        return load::note_failure(exec.local, args, &text);
+    }
     exec.local.stats.errors.add(1);
     exec.shared.count_error(dispatch::error_prefix(&text));
     exec.reply.put().error(text.as_bytes());

@@ -16,7 +16,7 @@ use crate::evict::Evictor;
 use crate::kept::Kept;
 use crate::mail::Message;
 use crate::notify;
-use crate::persist::aof;
+use crate::persist::{aof, load};
 use crate::pubsub::{Receiver, Subscribers};
 use crate::session::Peer;
 use crate::shared::{Settings, Shared};
@@ -73,6 +73,8 @@ pub struct State {
     pub scratch: Scratch,
     /// Where the walks of the timers stand.
     pub ticker: tick::Ticker,
+    /// What it is loading.
+    pub load: load::Part,
     /// Listeners of this worker; only the first one has any.
     pub listeners: Vec<(ListenerId, Peer)>,
 }
@@ -170,6 +172,8 @@ pub struct Local {
     pub blocking: Option<Arc<Waiter>>,
     /// The command that runs is a waiter's.
     pub serving: bool,
+    /// Errors of commands of the log that is being replayed.
+    pub failures: Vec<load::Failure>,
     /// Times that the command that runs has begun anew, as what a thread had made for it was no use.
     pub begun_anew: u32,
     /// The command that runs, if it is kept already.
@@ -207,6 +211,7 @@ impl<E: Engine> Worker<E> {
             receivers: Vec::new(),
             scratch: Scratch::default(),
             ticker: tick::Ticker::default(),
+            load: load::Part::default(),
             listeners: Vec::new(),
         };
         Worker { engine, state }
@@ -248,6 +253,9 @@ impl<E: Engine> Worker<E> {
         self.state.run_ready(&mut batch);
         self.state.serve_ready(&mut batch);
         self.state.release_held();
+        if shared.persist.load.is_under_way() {
+            load::step(&mut self.state, &mut batch);
+        }
         self.state.look_for_publications();
         self.flush();
         drop(batch);
@@ -283,6 +291,10 @@ impl<E: Engine> Worker<E> {
         let served = state.local.pubsub.is_done() && state.local.ready_keys.is_empty();
         let busy = !state.ready.is_empty() || !state.dirty.is_empty() || !served;
         if busy || !state.may_sleep_on_log() || !state.shared.mail[state.local.id].may_sleep() {
+            return Duration::ZERO;
+        }
+        if load::has_work(state) {
+            state.shared.mail[state.local.id].awake();
             return Duration::ZERO;
         }
         let pause_ms = state.shared.pause.until_ms() - state.local.now_ms;
@@ -414,6 +426,7 @@ impl State {
         };
         local.gates |= if local.evictor.is_on() { gate::MEMORY } else { 0 };
         local.gates |= if self.shared.persist.aof.state() == aof::State::Fine { 0 } else { gate::DISK };
+        local.gates |= if self.shared.persist.load.is_under_way() { gate::LOADING } else { 0 };
         local.look_for_room(&self.shared.log);
     }
 
@@ -592,6 +605,7 @@ impl Local {
             ready_keys: VecDeque::new(),
             blocking: None,
             serving: false,
+            failures: Vec::new(),
             begun_anew: 0,
             kept: None,
             record: Record::new(),

@@ -103,7 +103,7 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let pairs: Vec<(&[u8], &[u8])> = (2..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
     let closed = exec.exclusive()?;
     let old = exec.shared.settings.current();
-    let caller = Caller { local: is_local(exec.session), loading: false };
+    let caller = Caller { local: is_local(exec.session), loading: exec.shared.persist.load.is_under_way() };
     let new = old.set_by(caller, &pairs)?;
     apply(&old, &new)?;
     exec.shared.persist.aof.adopt(&new);

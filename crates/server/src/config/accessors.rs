@@ -198,6 +198,8 @@ plain! {
     rdbcompression: flag "rdbcompression";
     /// Checksum snapshots.
     rdbchecksum: flag "rdbchecksum";
+    /// µs to wait after each key loaded; negative: for so many keys.
+    key_load_delay: number "key-load-delay";
     /// Name of the snapshot in `dir`.
     dbfilename: text "dbfilename";
     /// Log writes.

@@ -22,6 +22,8 @@ Usage: gimmal-server [/path/to/gimmal.conf] [options] [-]
        gimmal-server - (reads the configuration from standard input)
        gimmal-server -v or --version
        gimmal-server -h or --help
+       gimmal-server --check-rdb <file> (goes through a snapshot)
+       gimmal-server --check-aof [--fix] <directory or manifest> (goes through a log)
 
 Every directive of the configuration file is an option too; options win over the file:
        gimmal-server (all defaults)

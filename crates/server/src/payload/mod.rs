@@ -7,5 +7,5 @@ mod read;
 mod stream;
 mod write;
 
-pub use read::{Built, Limits, built};
+pub use read::{Build, Built, Limits, built};
 pub use write::{Large, Written, options, whole, written};

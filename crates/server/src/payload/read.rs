@@ -58,14 +58,15 @@ pub enum Built {
 /// Redis's text: one for a payload that is not whole, one for a value that is malformed.
 pub fn built(payload: &[u8], limits: Limits) -> Result<Built, ReplyError> {
     let payload = gimmal_rdb::verify(payload).map_err(|_| error("ERR DUMP payload version or checksum are wrong"))?;
-    let mut build = Build { limits, len: 0, value: None };
+    let mut build = Build::new(limits);
     payload.decode(&mut build).map_err(|_| BAD_DATA)?;
-    build.value.ok_or(BAD_DATA)
+    build.finish().ok_or(BAD_DATA)
 }
 
 const BAD_DATA: ReplyError = error("ERR Bad data format");
 
-struct Build {
+/// What a decoder gives its elements to.
+pub struct Build {
     limits: Limits,
     /// Elements that the payload declares.
     len: usize,
@@ -73,6 +74,16 @@ struct Build {
 }
 
 impl Build {
+    /// Nothing yet.
+    pub fn new(limits: Limits) -> Build {
+        Build { limits, len: 0, value: None }
+    }
+
+    /// The value, if one was decoded.
+    pub fn finish(self) -> Option<Built> {
+        self.value
+    }
+
     fn aggregate(&mut self) -> Option<&mut Aggregate> {
         match &mut self.value {
             Some(Built::Aggregate(value)) => Some(value),

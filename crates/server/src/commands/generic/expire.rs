@@ -86,7 +86,7 @@ fn deadline(n: i64, unit: ExpireUnit, now_ms: i64, command: &str) -> Result<i64,
 
 fn expire_key(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &str) -> Outcome {
     let when = Conditions::parse(args, 3..args.len())?;
-    let at_ms = deadline(args.int(2)?, unit, exec.now_ms(), command)?;
+    let at_ms = deadline(args.int(2)?, unit, exec.clock_ms(), command)?;
     let removed;
     let mut locked = exec.lock(args.at(1))?;
     let old = exec.peek(locked.key()).map(|entry| entry.expire_at_ms());

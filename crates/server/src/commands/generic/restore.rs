@@ -133,7 +133,7 @@ fn put(
     if there && !options.replace {
         return Err(BUSY_KEY.into());
     }
-    let expire_at_ms = options.expiry(exec.now_ms())?;
+    let expire_at_ms = options.expiry(exec.clock_ms())?;
     let value = value.take().expect("it is taken once")?;
     // As in Redis the old value goes first: what follows is a new key.
     let removed = if there { exec.remove(locked.key()) } else { None };

@@ -192,7 +192,7 @@ pub(super) fn hgetex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     peek(exec, key.key())?;
     let now_ms = exec.now_ms();
-    let at_ms = options.deadline(args, now_ms, "hgetex")?;
+    let at_ms = options.deadline(args, exec.clock_ms(), "hgetex")?;
     let removes = at_ms.is_some_and(|at_ms| at_ms <= now_ms);
     let what = Exchange { handler: hgetex, first, removes };
     if removes {
@@ -235,7 +235,7 @@ pub(super) fn hsetex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let now_ms = exec.now_ms();
     let fields = peek(exec, key.key())?;
-    let at_ms = options.deadline(args, now_ms, "hsetex")?;
+    let at_ms = options.deadline(args, exec.clock_ms(), "hsetex")?;
     let to_be_kept = at_ms.is_none_or(|at_ms| at_ms > now_ms);
     let key_fits = options.key.is_none_or(|wanted| wanted == fields.is_some());
     if key_fits && to_be_kept && offload::is_due(exec, args.len()) {

@@ -71,10 +71,11 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>, handler: Handler, unit: ExpireUnit,
     let first = fields_from(args, word + 1, 1, NUMFIELDS)?;
     let limits = limits(exec);
     let n = args.int(2)?;
-    deadline(n, unit, exec.now_ms(), command)?;
+    let clock_ms = exec.clock_ms();
+    deadline(n, unit, clock_ms, command)?;
     let alter = move |fields: &mut Fields, args: &Args<'_>, now_ms| -> Result<(i64, bool, Changes), ReplyError> {
         // The time under the lock may be later.
-        let at_ms = deadline(n, unit, now_ms, command)?;
+        let at_ms = deadline(n, unit, clock_ms.max(now_ms), command)?;
         let (past, mut changes) = (at_ms <= now_ms, Changes::default());
         for i in first..args.len() {
             let name = args.at(i);

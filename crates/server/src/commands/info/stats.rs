@@ -3,12 +3,15 @@
 use super::Text;
 use crate::exec::Exec;
 use crate::persist::aof;
+use crate::persist::load::Progress;
 use crate::pubsub::Kind;
 use crate::stats::WorkerStats;
 
 pub fn persistence(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
-    text.zeros(&["loading", "async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"]);
+    let load = &shared.persist.load;
+    text.field("loading", u8::from(load.is_under_way()));
+    text.zeros(&["async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"]);
     text.field("current_fork_perc", "0.00");
     text.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
     text.field("rdb_changes_since_last_save", shared.sum(|s| s.dirty.value()));
@@ -17,11 +20,26 @@ pub fn persistence(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("rdb_last_bgsave_status", "ok");
     text.field("rdb_last_bgsave_time_sec", -1);
     text.field("rdb_current_bgsave_time_sec", -1);
-    text.zeros(&["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
+    text.zeros(&["rdb_saves", "rdb_last_cow_size"]);
+    text.field("rdb_last_load_keys_expired", load.progress.expired());
+    text.field("rdb_last_load_keys_loaded", load.progress.keys());
     log(exec, text);
     text.field("log_end_lsn", shared.log.end());
     text.field("log_released_lsn", shared.log.released());
     text.field("log_pending_bytes", shared.log.pending());
+    if load.is_under_way() {
+        loading(&load.progress, text);
+    }
+}
+
+/// How far a load is.
+fn loading(progress: &Progress, text: &mut Text) {
+    text.field("loading_start_time", progress.started_ms() / 1000);
+    text.field("loading_total_bytes", progress.total_bytes());
+    text.field("loading_rdb_used_mem", progress.used_memory());
+    text.field("loading_loaded_bytes", progress.loaded_bytes());
+    text.field("loading_loaded_perc", format_args!("{:.2}", progress.percent()));
+    text.field("loading_eta_seconds", progress.eta_s(crate::now_ms()));
 }
 
 /// The append-only file.

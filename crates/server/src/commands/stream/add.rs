@@ -180,7 +180,7 @@ pub(super) fn xadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         return Err(TOO_LARGE.into());
     }
     let mut key = exec.lock(args.at(1))?;
-    let now_ms = exec.now_ms();
+    let now_ms = exec.clock_ms();
     if options.no_stream && peek(exec, key.key())?.is_none() {
         exec.reply.put().null();
         return Ok(());

@@ -195,7 +195,7 @@ pub(super) fn destroy(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 pub(super) fn createconsumer(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(2))?;
     existing(exec, key.key(), args)?;
-    let now_ms = exec.now_ms();
+    let now_ms = exec.clock_ms();
     let edited = exec.edit(key.key(), |stream: &mut Box<Stream>| {
         stream.edit_group(args.at(3), |group| group.create_consumer(args.at(4), now_ms))
     })?;

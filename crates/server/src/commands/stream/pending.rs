@@ -80,7 +80,7 @@ pub(super) fn xpending(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         summary(exec, group);
         return Ok(());
     };
-    let now_ms = exec.now_ms();
+    let now_ms = exec.clock_ms();
     let most = asked.consumer.map_or(group.pending_len(), |name| group.consumer(name).map_or(0, Consumer::pending_len));
     if offload::is_due(exec, most) && asked.count > offload::MANY {
         let group = group.clone();
@@ -276,7 +276,7 @@ pub(super) fn xclaim(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let mut key = exec.lock(args.at(1))?;
     let stream = read(exec, key.key())?;
     let stream = stream.filter(|stream| stream.group(args.at(2)).is_some()).ok_or_else(|| no_key_or_group(args))?;
-    let now_ms = exec.now_ms();
+    let now_ms = exec.clock_ms();
     let alter = move |stream: &mut Box<Stream>, args: &Args<'_>| -> Result<Option<(Claimed, bool)>, ReplyError> {
         let (entries, claim) = (stream.entries().clone(), claim(args, now_ms)?);
         let claimed = stream.edit_group(args.at(2), |group| claim_in(group, &entries, args.at(3), &claim, now_ms));
@@ -405,7 +405,7 @@ pub(super) fn xautoclaim(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let stream = read(exec, key.key())?;
     let stream = stream.filter(|stream| stream.group(args.at(2)).is_some()).ok_or_else(|| no_key_or_group(args))?;
     let pending = stream.group(args.at(2)).map_or(0, Group::pending_len);
-    let (now_ms, due) = (exec.now_ms(), asked.count.min(pending));
+    let (now_ms, due) = (exec.clock_ms(), asked.count.min(pending));
     let alter = move |stream: &mut Box<Stream>, args: &Args<'_>| {
         let entries = stream.entries().clone();
         stream.edit_group(args.at(2), |group| auto_claim_in(group, &entries, args.at(3), &asked, now_ms))

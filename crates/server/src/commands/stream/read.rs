@@ -476,7 +476,7 @@ pub(super) fn xreadgroup(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         }
         sources.push(from(args.at(first + len + i))?);
     }
-    let now_ms = exec.now_ms();
+    let now_ms = exec.clock_ms();
     if let ([source], Some(stream)) = (&sources[..], exec.peek(keys.key(0)).as_ref().map(stream_of).transpose()?)
         && offload::is_due(exec, work(stream, args.at(group_at), args.at(group_at + 1), *source, &options))
     {

@@ -127,7 +127,7 @@ impl Change {
 
 pub(super) fn getex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let change = Change::parse(args)?;
-    let now_ms = exec.now_ms();
+    let now_ms = exec.clock_ms();
     let mut locked = exec.lock(args.at(1))?;
     let Some(entry) = exec.read(locked.key()) else {
         exec.reply.put().null();

@@ -78,7 +78,7 @@ pub(super) fn keys_of_set(args: &Args<'_>) -> Option<Vec<(usize, u32)>> {
 }
 
 pub(super) fn set(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let options = SetOptions::parse(args, 3, exec.now_ms(), "set")?;
+    let options = SetOptions::parse(args, 3, exec.clock_ms(), "set")?;
     let mut locked = exec.lock(args.at(1))?;
     let mut expire_at_ms = options.expire_at_ms;
     if options.look_first() {
@@ -132,7 +132,7 @@ pub(super) fn psetex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 fn set_with_ttl(exec: &mut Exec<'_>, args: &Args<'_>, unit: ExpireUnit, command: &str) -> Outcome {
-    let expire_at_ms = deadline(args.int(2)?, unit, exec.now_ms(), command)?;
+    let expire_at_ms = deadline(args.int(2)?, unit, exec.clock_ms(), command)?;
     let mut locked = exec.lock(args.at(1))?;
     store(exec, locked.key(), args.value(3), Some(expire_at_ms));
     expires(exec, args.at(1), Some(expire_at_ms));
@@ -238,7 +238,7 @@ pub(super) fn msetex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let count = count.ok_or(error("ERR invalid numkeys value or out of range"))?;
     let behind = usize::try_from(count).ok().and_then(|n| n.checked_mul(2)?.checked_add(2));
     let behind = behind.filter(|behind| *behind <= args.len()).ok_or(SYNTAX)?;
-    let options = SetOptions::parse(args, behind, exec.now_ms(), "msetex")?;
+    let options = SetOptions::parse(args, behind, exec.clock_ms(), "msetex")?;
     let mut keys = exec.lock_all((2..behind).step_by(2).map(|i| args.at(i)))?;
     let conditional = options.only_if_missing || options.only_if_there;
     if conditional && (0..keys.len()).any(|i| exec.peek(keys.key(i)).is_some() != options.only_if_there) {

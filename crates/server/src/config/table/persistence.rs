@@ -37,6 +37,6 @@ pub const DIRECTIVES: &[Directive] = &[
     flag("aof-rewrite-incremental-fsync", true, "Sync a rewritten file piece by piece.").not_yet(),
     flag("aof-disable-auto-gc", false, "Keep files that a rewrite has replaced.").hidden().not_yet(),
     number("rdb-key-save-delay", 0, bound::ANY_INT, "Microseconds to wait after each key saved, for tests.").hidden().not_yet(),
-    number("key-load-delay", 0, bound::ANY_INT, "Microseconds to wait after each key loaded, for tests.").hidden().not_yet(),
+    number("key-load-delay", 0, bound::ANY_INT, "Microseconds to wait after each key loaded, for tests.").hidden(),
     number("loading-process-events-interval-bytes", 2 << 20, (1024, i32::MAX as i64), "Bytes loaded between two looks at clients.").hidden().ignored("loading and clients have threads of their own"),
 ];
