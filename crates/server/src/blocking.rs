@@ -637,6 +637,7 @@ impl State {
         let c = &mut *connection;
         if c.waiting.as_ref().is_some_and(|waiter| waiter.number == number) {
             let waiter = c.waiting.take().expect("just seen");
+            c.session.awaits = None;
             self.blocked.end(&waiter);
             if c.state == Doing::Waiting {
                 c.state = Doing::Open;

@@ -4,6 +4,7 @@ use crate::command::gate;
 use crate::pubsub::Subscriptions;
 use crate::tracking::Tracking;
 use crate::tx::{Transaction, Watch};
+use gimmal_log::Lsn;
 use std::net::SocketAddr;
 
 /// Who is at the other end.
@@ -85,6 +86,8 @@ pub struct Session {
     pub monitors: bool,
     /// The command that is set aside was shown to monitors.
     pub shown: bool,
+    /// Its WAITAOF waits until the log is on disk up to here, or until that time, in ms.
+    pub awaits: Option<(Lsn, Option<i64>)>,
 }
 
 impl Session {
@@ -116,6 +119,7 @@ impl Session {
             tracking: None,
             monitors: false,
             shown: false,
+            awaits: None,
         }
     }
 

@@ -97,6 +97,8 @@ impl Server {
         let workers = worker_count(&config);
         let shared = Arc::new(shared(config, workers, &engine)?);
         let lazyfree = shared.lazyfree.start()?;
+        // Before there are clients.
+        persist::load::begin(&shared, 0);
         let (ready, all_ready) = channel();
         let mut sockets = Some(sockets);
         let mut threads = Vec::new();

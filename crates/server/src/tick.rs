@@ -65,7 +65,8 @@ impl Ticker {
 /// Does what is due. Called once a pass; cheap unless a tick is due.
 pub fn tick(state: &mut State) {
     // Clients go before keys do.
-    let loading = state.shared.persist.load.is_under_way();
+    // As the pass saw it, as it saw whether there is a log.
+    let loading = state.local.loading;
     state.ticker.evicting = !evict::clients::go_on(state) && !loading && evict::go_on(state);
     state.publish_rest();
     let now = Instant::now();
@@ -111,8 +112,7 @@ fn collect(state: &mut State, now: Instant) {
 fn expire(state: &mut State, started: Instant) {
     state.ticker.behind = None;
     let shared = state.shared.clone();
-    let loading = shared.persist.load.is_under_way();
-    if loading || shared.debug.no_active_expire.load(Relaxed) || !shared.log.has_room() {
+    if state.local.loading || shared.debug.no_active_expire.load(Relaxed) || !shared.log.has_room() {
         return;
     }
     let keyspace = &shared.keyspace;

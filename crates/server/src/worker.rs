@@ -118,6 +118,8 @@ pub struct Local {
     pub log_active: bool,
     /// Writes up to here may be shown.
     pub released: Lsn,
+    /// The data set is being loaded: nothing may expire or be evicted.
+    pub loading: bool,
     /// Replies wait for the log: `aof-ack durable`.
     pub holds_replies: bool,
     /// The log has failed: what is not released now never will be.
@@ -417,6 +419,8 @@ impl State {
         local.pass_began = local.lap;
         local.commands_before_pass = local.stats.commands.value();
         local.look_at(&self.shared.settings);
+        // In this order: who starts the log ends the load afterwards, so no write is let in that is not logged.
+        local.loading = self.shared.persist.load.is_under_way();
         local.look_at_log(&self.shared);
         local.monitored = self.shared.pubsub.has_monitors();
         local.gates = match self.shared.pause.at(local.now_ms) {
@@ -426,7 +430,7 @@ impl State {
         };
         local.gates |= if local.evictor.is_on() { gate::MEMORY } else { 0 };
         local.gates |= if self.shared.persist.aof.state() == aof::State::Fine { 0 } else { gate::DISK };
-        local.gates |= if self.shared.persist.load.is_under_way() { gate::LOADING } else { 0 };
+        local.gates |= if local.loading { gate::LOADING } else { 0 };
         local.look_for_room(&self.shared.log);
     }
 
@@ -577,6 +581,7 @@ impl Local {
             evictor: Evictor::default(),
             log_active: false,
             released: 0,
+            loading: false,
             holds_replies: true,
             log_failed: false,
             gates: 0,

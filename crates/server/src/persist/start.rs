@@ -2,11 +2,14 @@
 //!
 //! Runs on a thread of its own while the workers answer `-LOADING`. No command writes before [`restore`] is done.
 
+use super::load;
 use crate::config::Config;
-use crate::notice;
 use crate::shared::Shared;
-use gimmal_log::aof::{Directory, Found, RealDisk};
+use crate::{notice, warning};
+use gimmal_log::aof::{BaseKind, Directory, Found, RealDisk, Recovered, Recovery};
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Loads what is on disk, and starts the log if there is to be one.
@@ -15,7 +18,26 @@ use std::sync::Arc;
 /// What was found cannot be loaded, or the log cannot be written. The server must not serve then.
 pub fn restore(shared: &Arc<Shared>) -> io::Result<()> {
     let config = shared.settings.current();
-    if config.appendonly() { restore_log(shared, &config) } else { Ok(()) }
+    if config.appendonly() {
+        return restore_log(shared, &config);
+    }
+    if let Some(snapshot) = snapshot_path(&config)? {
+        load_snapshot(shared, &snapshot)?;
+    }
+    load::end(shared);
+    Ok(())
+}
+
+/// The snapshot in `dir`, if there is one.
+fn snapshot_path(config: &Config) -> io::Result<Option<PathBuf>> {
+    let path = config.dir().join(config.dbfilename());
+    Ok(fs::exists(&path)?.then_some(path))
+}
+
+fn load_snapshot(shared: &Shared, path: &Path) -> io::Result<()> {
+    load::begin(shared, fs::metadata(path)?.len());
+    load::snapshot(shared, path, false).map_err(io::Error::other)?;
+    Ok(())
 }
 
 fn open_directory(config: &Config) -> io::Result<Directory> {
@@ -24,15 +46,77 @@ fn open_directory(config: &Config) -> io::Result<Directory> {
 
 fn restore_log(shared: &Arc<Shared>, config: &Config) -> io::Result<()> {
     let mut directory = open_directory(config)?;
-    let recovered = match directory.found()? {
-        Found::Nothing => Default::default(),
-        Found::Directory | Found::Single => {
-            let what = directory.path().display();
-            return Err(io::Error::other(format!("{what} holds a log, which this version cannot load yet")));
+    let found = directory.found()?;
+    if found == Found::Single {
+        notice!("Moving the append-only file of an older Redis into {}", directory.path().display());
+        directory.adopt()?;
+    }
+    let recovered = match found {
+        Found::Nothing => match snapshot_path(config)? {
+            Some(snapshot) => return begin_with_snapshot(shared, &snapshot, directory),
+            None => Recovered::default(),
+        },
+        Found::Single | Found::Directory => {
+            let (_, total) = directory.sizes()?;
+            load::begin(shared, total);
+            load_log(shared, config, &directory)?
         }
     };
-    let increment = directory.start(&recovered)?;
+    go_on(shared, directory, &recovered)
+}
+
+/// Loads base and increments.
+fn load_log(shared: &Arc<Shared>, config: &Config, directory: &Directory) -> io::Result<Recovered> {
+    let mut recovery = Recovery::new(directory, config.aof_load_truncated());
+    match directory.base()? {
+        None => {}
+        Some((path, BaseKind::Resp)) => recovery.begin_with_base(path, 0).map_err(io::Error::other)?,
+        Some((path, BaseKind::Rdb)) => {
+            let base = load::snapshot(shared, &path, true).map_err(io::Error::other)?;
+            if base.end < fs::metadata(&path)?.len() {
+                recovery.begin_with_base(path, base.end).map_err(io::Error::other)?;
+            }
+        }
+    }
+    let mut replay = load::Replay::new(shared);
+    while let Some(piece) = recovery.next_piece().map_err(io::Error::other)? {
+        replay.feed(piece.bytes, piece.lsn, piece.begins_file).map_err(io::Error::other)?;
+    }
+    replay.finish().map_err(io::Error::other)?;
+    Ok(recovery.finish())
+}
+
+/// Writes the log from where it was recovered to.
+fn go_on(shared: &Arc<Shared>, mut directory: Directory, recovered: &Recovered) -> io::Result<()> {
+    if let Some(cut) = &recovered.cut {
+        let lsn = cut.lsn.map_or_else(String::new, |lsn| format!(", behind LSN {lsn}"));
+        warning!(
+            "{}: the last {} bytes, from offset {} on{lsn}, are the torn tail of a crash ({}). They are cut off: nothing of them was \
+             acknowledged as durable.",
+            cut.path.display(),
+            cut.bytes,
+            cut.offset,
+            cut.reason
+        );
+    }
     let lsn = recovered.lsn.unwrap_or(0);
+    let increment = directory.start(recovered)?;
+    directory.remove_history()?;
     notice!("Log: {} from LSN {lsn} on", directory.path().join(&increment.name).display());
-    shared.persist.aof.start(shared, directory, increment, lsn)
+    shared.persist.aof.start(shared, directory, increment, lsn)?;
+    load::end(shared);
+    Ok(())
+}
+
+/// There is a snapshot and no log: a Redis would start empty, and the next snapshot would replace all that there was.
+fn begin_with_snapshot(shared: &Arc<Shared>, snapshot: &Path, mut directory: Directory) -> io::Result<()> {
+    notice!("appendonly is on and there is no log: it begins with {}, where a Redis begins with nothing.", snapshot.display());
+    load_snapshot(shared, snapshot)?;
+    directory.create()?;
+    fs::copy(snapshot, directory.temporary_base())?;
+    let increment = directory.create_increment()?;
+    directory.replace_base(BaseKind::Rdb, increment.seq)?;
+    shared.persist.aof.start(shared, directory, increment, 0)?;
+    load::end(shared);
+    Ok(())
 }

@@ -8,6 +8,8 @@ use gimmal_lab::process::{ServerProcess, ServerSpec};
 use gimmal_resp::{Reply, ReplyReader, encode_command};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The binary under test.
@@ -56,6 +58,12 @@ impl Running {
         &self.process
     }
 
+    /// Ends it as a power cut would, for all that the process can tell.
+    pub fn kill(&self) {
+        let killed = Command::new("kill").args(["-9", &self.process.pid().to_string()]).status();
+        assert!(killed.expect("there is a kill").success(), "the server was alive");
+    }
+
     /// What it logged so far.
     pub fn log(&self) -> String {
         self.process.printed()
@@ -98,6 +106,27 @@ pub fn free_port() -> u16 {
     free.expect("a free port").port()
 }
 
+/// A directory of this test's own; removed when dropped.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// An empty one.
+    pub fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("gimmal-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory can be made");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What a test that failed has left is worth a look.
+        if !std::thread::panicking() {
+            drop(std::fs::remove_dir_all(&self.0));
+        }
+    }
+}
+
 /// A blocking client.
 pub struct Client {
     /// Its socket.
@@ -117,6 +146,15 @@ impl Client {
     /// Sends bytes as they are.
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server reads");
+    }
+
+    /// As `send`; false if the server has closed the connection.
+    pub fn try_send(&mut self, bytes: &[u8]) -> bool {
+        match self.stream.write_all(bytes) {
+            Ok(()) => true,
+            Err(error) if is_reset(&error) => false,
+            Err(error) => panic!("the server does not read: {error}"),
+        }
     }
 
     /// Sends a command and returns its reply.

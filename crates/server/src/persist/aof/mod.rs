@@ -93,6 +93,11 @@ impl Aof {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Up to where the log is on disk, if it is written.
+    pub fn durable_lsn(&self) -> Option<Lsn> {
+        self.running().as_ref().map(|running| running.progress.durable_lsn())
+    }
+
     /// What is wrong with the disk. Empty: nothing.
     pub fn reason(&self) -> String {
         self.running().as_ref().map_or_else(String::new, |running| running.progress.reason())
