@@ -369,7 +369,7 @@ impl State {
     fn with_context<'k>(
         &mut self,
         c: &mut Connection,
-        hint: Option<(usize, Hash)>,
+        hint: Hint,
         batch: &Batch<'k>,
         depends_on: &mut Lsn,
         run: impl FnOnce(&mut Exec<'_>) -> Outcome,
