@@ -219,8 +219,14 @@ impl Parser {
                 return Ok((Next::Command, false));
             }
         }
-        *last = Beginning::default();
-        self.next(buf, pos, limits, args).map(|next| (next, false))
+        let next = match self.partial {
+            Some(_) => self.resume(buf, pos, limits, args)?,
+            None => self.next_unusual(buf, pos, limits, args)?,
+        };
+        if matches!(next, Next::Command | Next::Inline(_)) {
+            *last = Beginning::default();
+        }
+        Ok((next, false))
     }
 
     /// What is not all there, or not usual.

@@ -26,6 +26,8 @@ pub struct Scratch {
     pub spans: Vec<Span>,
     /// The commands.
     pub parsed: Vec<Parsed>,
+    /// How the last command of a client that has authenticated began, whoever's it was, and what that says of a command.
+    last: (Beginning, Named),
 }
 
 impl Scratch {
@@ -106,8 +108,13 @@ impl State {
         let most = if c.session.authenticated { most } else { 1 };
         let keyspace = &self.shared.keyspace;
         let ahead = keyspace.ahead(batch, c.session.db);
-        let (mut at, mut beginning, mut named) = (from, Beginning::default(), Named::default());
-        while s.parsed.len() < most {
+        // Others have other limits.
+        let (mut beginning, mut named) = if c.session.authenticated { s.last } else { Default::default() };
+        let mut at = from;
+        let ended = loop {
+            if s.parsed.len() >= most {
+                break (at, Found::More);
+            }
             let (begin, first) = (at, s.spans.len());
             match c.parser.next_after(buffer, &mut at, &limits, &mut s.spans, &mut beginning) {
                 Ok((Next::Command, true)) => {}
@@ -119,9 +126,9 @@ impl State {
                     c.detached = words.into_iter().map(Detached::Bytes).collect();
                     named = self.name(buffer, &s.spans[first..], &c.detached);
                 }
-                Ok((Next::Incomplete, _)) => return (at, Found::Rest),
-                Ok((Next::Large { missing }, _)) => return (begin, Found::Large(at, missing)),
-                Err(error) => return (at, Found::Broken(error)),
+                Ok((Next::Incomplete, _)) => break (at, Found::Rest),
+                Ok((Next::Large { missing }, _)) => break (begin, Found::Large(at, missing)),
+                Err(error) => break (at, Found::Broken(error)),
             }
             let spans = first..s.spans.len();
             let detached = !c.detached.is_empty();
@@ -137,10 +144,13 @@ impl State {
             let wide = spans.len() > WIDE;
             s.parsed.push(Parsed { spans, begin, detached, named, hint });
             if detached || wide {
-                break;
+                break (at, Found::More);
             }
+        };
+        if c.session.authenticated {
+            s.last = (beginning, named);
         }
-        (at, Found::More)
+        ended
     }
 
     fn name(&self, buffer: &[u8], spans: &[Span], detached: &[Detached]) -> Named {
@@ -148,7 +158,7 @@ impl State {
         Named::new(dispatch::lookup(self.shared.commands, &args), args.len())
     }
 
-    /// Brings the buckets of the batch's keys, then their entries, towards the processor.
+    /// Brings the directories of the batch's keys, then their buckets, then their entries, towards the processor.
     #[inline]
     pub fn prefetch(&self, c: &Connection, scratch: &Scratch, batch: &Batch<'_>) {
         let parsed = &scratch.parsed;
@@ -156,6 +166,9 @@ impl State {
             return;
         }
         let Some(ahead) = self.shared.keyspace.ahead(batch, c.session.db) else { return };
+        for (_, hash) in parsed.iter().filter_map(|command| command.hint) {
+            ahead.directory(hash);
+        }
         let mut buckets = [None; PASS_COMMANDS];
         for (bucket, command) in buckets.iter_mut().zip(parsed) {
             *bucket = command.hint.and_then(|(_, hash)| ahead.bucket(hash));
