@@ -196,11 +196,13 @@ impl<'a> Exec<'a> {
         self.enter_shard(&mut shard);
         let db = self.session.db;
         self.depend(&mut shard, db, hash);
-        let mut locked = Locked { shard, hash, key, db };
         if self.local.line.is_some() || self.local.reader.is_some() {
-            self.show_lock(locked.key());
+            // In a place of its own: the guard stays in registers where nobody asks for its address.
+            let mut shown = shard;
+            self.show_lock(Key { shard: &mut shown, hash, key, db, written: None });
+            shard = shown;
         }
-        Ok(locked)
+        Ok(Locked { shard, hash, key, db })
     }
 
     #[inline(never)]
@@ -345,22 +347,11 @@ impl<'a> Exec<'a> {
             !self.in_transaction() || self.local.exclusive || keyspace.is_lent(batch, id),
             "a command locks a key that is not among those it declares"
         );
-        keyspace.try_lock(batch, id).map_or_else(|| self.spin_on_lock(id), Ok)
-    }
-
-    #[cold]
-    fn spin_on_lock<'l>(&self, id: u32) -> Result<Shard<'l>, Stop>
-    where
-        'a: 'l,
-    {
-        let batch: &'a Batch<'a> = self.batch;
-        for _ in 0..if self.shared.spin_on_locks { LOCK_SPINS } else { 0 } {
-            std::hint::spin_loop();
-            if let Some(shard) = self.shared.keyspace.try_lock(batch, id) {
-                return Ok(shard);
-            }
+        let spins = if self.shared.spin_on_locks { LOCK_SPINS } else { 0 };
+        match keyspace.try_lock_for(batch, id, spins) {
+            Some(shard) => Ok(shard),
+            None => Err(Stop::Park),
         }
-        Err(Stop::Park)
     }
 
     /// Time under a lock never runs backwards, whichever worker comes: the later of the worker's and the shard's.

@@ -20,6 +20,7 @@ use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 
+use crate::prefetch::prefetch;
 use crate::segment::{self, Segment};
 
 /// Most bits that a directory uses: 2^26 segments of about 90 keys are 6 thousand million keys in one table.
@@ -126,6 +127,12 @@ impl Directory {
     pub(crate) fn index(self, bits: u64) -> usize {
         // At most 26 bits are left.
         (bits >> 1 >> (63 - self.depth)) as usize
+    }
+
+    /// Requests the element at an index.
+    #[inline]
+    pub(crate) fn prefetch(self, index: usize) {
+        prefetch(std::ptr::from_ref(self.element(index)));
     }
 
     /// The segment at an index, for the holder of the lock.

@@ -57,12 +57,25 @@ impl<'b> Ahead<'b> {
         prefetch(std::ptr::from_ref(self.database.root(shard)));
     }
 
+    /// Requests the place in the table's directory that says where a key's bucket is.
+    #[inline]
+    pub fn directory(&self, hash: Hash) {
+        let bits = self.keyspace.shard_bits;
+        // SAFETY: the batch, which is borrowed as long as `self`, lasts while this reads.
+        unsafe { self.root(hash).prefetch_element(hash.below_shard(bits)) };
+    }
+
+    #[inline]
+    fn root(&self, hash: Hash) -> &'b Root {
+        // 14 bits fit.
+        self.database.root(hash.shard(self.keyspace.shard_bits) as usize)
+    }
+
     /// Finds and requests the bucket in which a key would be. `None` if there are no keys.
     #[inline]
     pub fn bucket(&self, hash: Hash) -> Option<Bucket<'b>> {
         let bits = self.keyspace.shard_bits;
-        // 14 bits fit.
-        let root = self.database.root(hash.shard(bits) as usize);
+        let root = self.root(hash);
         // SAFETY: the batch, which is borrowed as long as the bucket, lasts while it is used.
         let (segment, buckets) = unsafe { root.segment(hash.below_shard(bits)) }?;
         let fingerprint = hash.fingerprint();
@@ -142,9 +155,15 @@ impl Keyspace {
     /// Locks a shard by one compare-exchange; `None` if it is locked, by this thread or another, unless this thread lends it.
     #[inline(always)]
     pub fn try_lock<'k>(&'k self, batch: &'k Batch<'_>, shard: u32) -> Option<Shard<'k>> {
+        self.try_lock_for(batch, shard, 0)
+    }
+
+    /// As [`Keyspace::try_lock`], with so many more tries.
+    #[inline(always)]
+    pub fn try_lock_for<'k>(&'k self, batch: &'k Batch<'_>, shard: u32, spins: usize) -> Option<Shard<'k>> {
         self.check(batch);
         // 32 bits fit.
-        Shard::try_lock(self, batch, &self.shards[shard as usize], shard)
+        Shard::try_lock(self, batch, &self.shards[shard as usize], shard, spins)
     }
 
     /// Whether a shard is lent by this batch's participant, and not borrowed.

@@ -6,9 +6,9 @@
 //! Keyspace ── databases ── one Cell per shard: Table (under the shard's lock) and Root (read by all)
 //!                            └ Directory ── Segments (1 to 15 buckets of 8 slots) ── entries (header, key, value)
 //! ```
-//! A thread enters the [`Gate`] as a participant and gets a [`Batch`]; with it it prefetches ([`Keyspace::ahead`], [`Ahead::bucket`],
-//! [`Bucket::prefetch_entry`]) and locks shards ([`Keyspace::try_lock`]); a [`Shard`] gives tables and durability state. Between
-//! batches it calls [`Keyspace::collect`].
+//! A thread enters the [`Gate`] as a participant and gets a [`Batch`]; with it it prefetches ([`Keyspace::ahead`],
+//! [`Ahead::directory`], [`Ahead::bucket`], [`Bucket::prefetch_entry`]) and locks shards ([`Keyspace::try_lock`]); a [`Shard`] gives
+//! tables and durability state. Between batches it calls [`Keyspace::collect`].
 //!
 //! # API notes
 //! - `unsafe` is confined to the modules marked below; each has a `# Safety` section.

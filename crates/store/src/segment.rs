@@ -204,11 +204,11 @@ impl Segment {
     ) -> Option<(usize, RawEntry)> {
         debug_assert_eq!(buckets, self.buckets());
         let home = home(fingerprint, buckets);
-        if let Some(found) = self.find_in(home, fingerprint, &is_it) {
-            return Some(found);
-        }
-        if let Some(found) = self.find_in(next(home, buckets), fingerprint, &is_it) {
-            return Some(found);
+        // A loop, so that the comparison is inlined once.
+        for bucket in [home, next(home, buckets)] {
+            if let Some(found) = self.find_in(bucket, fingerprint, &is_it) {
+                return Some(found);
+            }
         }
         if self.is_spilled() { self.find_spilled(buckets, fingerprint, &is_it) } else { None }
     }

@@ -71,6 +71,34 @@ impl ShardCell {
         Self { context, state: UnsafeCell::new(ShardState::default()) }
     }
 
+    /// Takes the lock word, if it is free.
+    #[inline(always)]
+    fn take(&self, batch: &Batch<'_>) -> bool {
+        let (owner, me) = (&self.context.owner, word_of(batch));
+        if !batch.is_alone() {
+            return owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        }
+        let is_free = owner.load(Ordering::Relaxed) == 0;
+        if is_free {
+            owner.store(me, Ordering::Relaxed);
+        }
+        is_free
+    }
+
+    /// Takes the lock word if it is lent by this participant, or becomes free within so many tries; returns what it was.
+    #[cold]
+    fn take_lent_or_spin(&self, batch: &Batch<'_>, spins: usize) -> Option<u32> {
+        if self.is_lent_by(batch) {
+            self.context.owner.store(word_of(batch), Ordering::Relaxed);
+            return Some(word_of(batch) | LENT);
+        }
+        let mut taken = (0..spins).map(|_| {
+            std::hint::spin_loop();
+            self.take(batch)
+        });
+        taken.any(|taken| taken).then_some(0)
+    }
+
     /// Whether this participant lends the shard, and nobody has borrowed it.
     pub(crate) fn is_lent_by(&self, batch: &Batch<'_>) -> bool {
         self.context.owner.load(Ordering::Relaxed) == word_of(batch) | LENT
@@ -78,32 +106,20 @@ impl ShardCell {
 }
 
 impl<'k> Shard<'k> {
-    /// Locks the shard by one compare-exchange, or by a store while the batch's participant is alone; `None` if it is locked.
+    /// Locks the shard by one compare-exchange, or by a store while the batch's participant is alone; `None` if it stays locked for
+    /// so many more tries. The guard is made here alone, of values in registers: one that comes out of a call through memory costs
+    /// as much as the rest of a look-up.
     #[inline(always)]
-    pub(crate) fn try_lock(keyspace: &'k Keyspace, batch: &'k Batch<'k>, cell: &'k ShardCell, id: u32) -> Option<Self> {
-        let me = word_of(batch);
-        let owner = &cell.context.owner;
-        if batch.is_alone() {
-            if owner.load(Ordering::Relaxed) != 0 {
-                return Self::try_borrow(keyspace, batch, cell, id);
-            }
-            owner.store(me, Ordering::Relaxed);
-        } else if owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return Self::try_borrow(keyspace, batch, cell, id);
-        }
+    pub(crate) fn try_lock(
+        keyspace: &'k Keyspace,
+        batch: &'k Batch<'k>,
+        cell: &'k ShardCell,
+        id: u32,
+        spins: usize,
+    ) -> Option<Self> {
+        let before = if cell.take(batch) { 0 } else { cell.take_lent_or_spin(batch, spins)? };
         batch.locked().set(batch.locked().get() + 1);
-        Some(Self { keyspace, batch, cell, id, before: 0 })
-    }
-
-    /// Locks a shard that this participant lends; `None` if it does not, or has locked it already.
-    #[cold]
-    fn try_borrow(keyspace: &'k Keyspace, batch: &'k Batch<'k>, cell: &'k ShardCell, id: u32) -> Option<Self> {
-        if !cell.is_lent_by(batch) {
-            return None;
-        }
-        cell.context.owner.store(word_of(batch), Ordering::Relaxed);
-        batch.locked().set(batch.locked().get() + 1);
-        Some(Self { keyspace, batch, cell, id, before: word_of(batch) | LENT })
+        Some(Self { keyspace, batch, cell, id, before })
     }
 
     /// Keeps the shard locked, but so that this participant can lock it again.

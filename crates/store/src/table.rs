@@ -126,7 +126,12 @@ impl Table {
         now_ms: i64,
         expired: impl FnOnce(Removed),
     ) -> Option<Entry<'_>> {
-        self.locate_live(hash, key, now_ms, expired).map(|at| Entry::new(at.entry))
+        let entry = self.look(hash, key)?;
+        if entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) {
+            return Some(Entry::new(entry));
+        }
+        expired(self.remove(hash, key).expect("it was just found"));
+        None
     }
 
     /// As [`Table::find_live`], for changing the entry.
@@ -185,6 +190,7 @@ impl Table {
     }
 
     /// Takes a key's entry out.
+    #[inline(never)]
     pub fn remove(&mut self, hash: Hash, key: &[u8]) -> Option<Removed> {
         let at = self.locate(hash, key)?;
         let removed = self.detach(at, hash);
@@ -293,7 +299,13 @@ impl Table {
         hash.below_shard(self.context().shard_bits)
     }
 
+    /// The address of a key's entry: an answer in a register, for who only reads.
     #[inline(never)]
+    fn look(&self, hash: Hash, key: &[u8]) -> Option<RawEntry> {
+        self.locate(hash, key).map(|at| at.entry)
+    }
+
+    #[inline]
     fn locate(&self, hash: Hash, key: &[u8]) -> Option<Location> {
         let directory = self.directory()?;
         let (segment, buckets) = directory.tagged_segment(directory.index(self.bits(hash)));
@@ -452,9 +464,29 @@ impl Root {
     /// The caller holds the shard's lock, or is inside a batch while it uses the result.
     #[inline]
     pub(crate) unsafe fn segment(&self, bits: u64) -> Option<(Segment, usize)> {
-        // SAFETY: in a batch a directory that was linked at its beginning is not freed. Acquire: its elements are visible.
-        let directory = unsafe { Directory::from_word(self.directory.load(std::sync::atomic::Ordering::Acquire)) }?;
+        // SAFETY: as the caller's.
+        let directory = unsafe { self.linked_directory() }?;
         Some(directory.tagged_segment(directory.index(bits)))
+    }
+
+    /// Requests what [`Root::segment`] is going to read for a hash.
+    ///
+    /// # Safety
+    /// As of [`Root::segment`].
+    #[inline]
+    pub(crate) unsafe fn prefetch_element(&self, bits: u64) {
+        // SAFETY: as the caller's.
+        if let Some(directory) = unsafe { self.linked_directory() } {
+            directory.prefetch(directory.index(bits));
+        }
+    }
+
+    /// # Safety
+    /// As of [`Root::segment`].
+    #[inline]
+    unsafe fn linked_directory(&self) -> Option<Directory> {
+        // SAFETY: in a batch a directory that was linked at its beginning is not freed. Acquire: its elements are visible.
+        unsafe { Directory::from_word(self.directory.load(std::sync::atomic::Ordering::Acquire)) }
     }
 }
 

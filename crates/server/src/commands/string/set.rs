@@ -78,7 +78,10 @@ pub(super) fn keys_of_set(args: &Args<'_>) -> Option<Vec<(usize, u32)>> {
 }
 
 pub(super) fn set(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
-    let options = SetOptions::parse(args, 3, exec.clock_ms(), "set")?;
+    let options = match args.len() {
+        3 => SetOptions::default(),
+        _ => SetOptions::parse(args, 3, exec.clock_ms(), "set")?,
+    };
     let mut locked = exec.lock(args.at(1))?;
     let mut expire_at_ms = options.expire_at_ms;
     if options.look_first() {
