@@ -48,7 +48,7 @@ pub struct Server {
     pub shared: Arc<Shared>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     lazyfree: JoinHandle<()>,
-    /// Loads what is on disk.
+    /// Loads what is on disk, if there is something.
     restoring: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -97,8 +97,13 @@ impl Server {
         let workers = worker_count(&config);
         let shared = Arc::new(shared(config, workers, &engine)?);
         let lazyfree = shared.lazyfree.start()?;
-        // Before there are clients.
-        persist::load::begin(&shared, 0);
+        // Before there are clients. With nothing to load, none of them is ever told to wait.
+        let loads = persist::start::is_there_data(&shared.settings.current())?;
+        if loads {
+            persist::load::begin(&shared, 0);
+        } else {
+            persist::start::restore(&shared)?;
+        }
         let (ready, all_ready) = channel();
         let mut sockets = Some(sockets);
         let mut threads = Vec::new();
@@ -116,11 +121,14 @@ impl Server {
                 return Err(error);
             }
         }
-        let restoring = {
+        let restoring = if loads {
             let shared = shared.clone();
-            std::thread::Builder::new().name("restore".into()).spawn(move || persist::start::restore(&shared))?
+            let body = move || persist::start::restore(&shared);
+            Some(std::thread::Builder::new().name("restore".into()).spawn(body)?)
+        } else {
+            None
         };
-        Ok(Server { shared, workers: threads, lazyfree, restoring: Some(restoring) })
+        Ok(Server { shared, workers: threads, lazyfree, restoring })
     }
 
     /// Waits until what is on disk is loaded.

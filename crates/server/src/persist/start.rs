@@ -1,6 +1,7 @@
 //! Starting from what is on disk: which of snapshot and log is loaded, and how the log goes on.
 //!
-//! Runs on a thread of its own while the workers answer `-LOADING`. No command writes before [`restore`] is done.
+//! Runs on a thread of its own while the workers answer `-LOADING`, or before there are workers if there is nothing to load. No
+//! command writes before [`restore`] is done.
 
 use super::load;
 use crate::config::Config;
@@ -11,6 +12,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Whether there is something to load.
+///
+/// # Errors
+/// The file system's, or a manifest that is none.
+pub fn is_there_data(config: &Config) -> io::Result<bool> {
+    let has_log = || Ok::<bool, io::Error>(open_directory(config)?.found()? != Found::Nothing);
+    Ok(snapshot_path(config)?.is_some() || config.appendonly() && has_log()?)
+}
 
 /// Loads what is on disk, and starts the log if there is to be one.
 ///
