@@ -180,7 +180,7 @@ pub fn stopped(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>, befo
 /// out here.
 #[cold]
 fn passes(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Result<bool, Stop> {
-    match refused(exec, entry, args) {
+    match refused(exec, entry) {
         Ok(()) => {}
         Err(Stop::Error(text)) => return Err(rejected(exec, entry, text)),
         Err(stop) => return Err(stop),
@@ -224,7 +224,7 @@ fn rejected(exec: &mut Exec<'_>, entry: &Entry, text: ReplyError) -> Stop {
 }
 
 /// In the order of Redis: who is asked for a password learns nothing else.
-fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
+fn refused(exec: &mut Exec<'_>, entry: &Entry) -> Outcome {
     // EXEC waits, and is refused, for what is queued.
     let queued = if is_exec(entry) { exec.session.multi.as_ref().map_or(0, |multi| multi.gates()) } else { 0 };
     let active = (entry.gates | queued) & exec.active_gates();
@@ -256,7 +256,8 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry, args: &Args<'_>) -> Outcome {
         return Err("ERR Replica can't interact with the keyspace".into());
     }
     // CLIENT UNPAUSE must get through a pause of everything, or nobody could end it early.
-    let ends_pause = entry.full_name == "client|unpause" || args.is(0, "reset");
+    // SHUTDOWN through that of a shutdown, which it may abort.
+    let ends_pause = matches!(entry.full_name.as_str(), "client|unpause" | "reset" | "shutdown");
     if active & gate::WAITING != 0 && !ends_pause {
         return Err(Stop::Paused);
     }

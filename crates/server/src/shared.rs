@@ -105,6 +105,8 @@ pub struct Pause {
 pub struct Lifecycle {
     next_client: AtomicU64,
     clients: AtomicU64,
+    /// The server is to stop when it has saved: no command runs any more.
+    closing: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -128,11 +130,17 @@ impl Shared {
         self.lazyfree.reset();
         self.exceeding.reset();
         self.rates.reset();
+        self.persist.save.reset();
     }
 
     /// Tells every worker to look at the shared state.
     pub fn tell_all(&self) {
         self.mail.iter().for_each(|mailbox| mailbox.post(Message::Look));
+    }
+
+    /// The number of the thread `snapshot` among those that use the keyspace; behind the workers and the background.
+    pub fn snapshot_participant(&self) -> usize {
+        self.mail.len() + 1
     }
 
     /// Asks all workers to end: the server stops.
@@ -221,6 +229,22 @@ impl Lifecycle {
     /// Connected clients.
     pub fn clients(&self) -> u64 {
         self.clients.load(Relaxed)
+    }
+
+    /// No command is to run from the next batch of each worker on. False if that was so already.
+    pub fn begin_closing(&self) -> bool {
+        !self.closing.swap(true, SeqCst)
+    }
+
+    /// Commands run again.
+    pub fn end_closing(&self) {
+        self.closing.store(false, SeqCst);
+    }
+
+    /// Whether no command is to run.
+    #[inline]
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed)
     }
 
     /// True once the server stops.

@@ -7,6 +7,8 @@ use crate::lazyfree::Lazyfree;
 use crate::logging::{self, Level};
 use crate::mail::Mailbox;
 use crate::persist::Persistence;
+use crate::persist::save;
+use crate::persist::save::shutdown::{Wish, shut_down};
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::session::Peer;
@@ -48,6 +50,7 @@ pub struct Server {
     pub shared: Arc<Shared>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     lazyfree: JoinHandle<()>,
+    snapshot: JoinHandle<()>,
     /// Loads what is on disk, if there is something.
     restoring: Option<JoinHandle<io::Result<()>>>,
 }
@@ -97,6 +100,7 @@ impl Server {
         let workers = worker_count(&config);
         let shared = Arc::new(shared(config, workers, &engine)?);
         let lazyfree = shared.lazyfree.start()?;
+        let snapshot = save::thread::start_thread(&shared)?;
         // Before there are clients. With nothing to load, none of them is ever told to wait.
         let loads = persist::start::is_there_data(&shared.settings.current())?;
         if loads {
@@ -117,6 +121,7 @@ impl Server {
         for _ in 0..workers {
             if let Ok(Err(error)) = all_ready.recv() {
                 shared.stop();
+                shared.persist.save.stop();
                 shared.lazyfree.stop();
                 return Err(error);
             }
@@ -128,7 +133,7 @@ impl Server {
         } else {
             None
         };
-        Ok(Server { shared, workers: threads, lazyfree, restoring })
+        Ok(Server { shared, workers: threads, lazyfree, snapshot, restoring })
     }
 
     /// Waits until what is on disk is loaded.
@@ -150,6 +155,10 @@ impl Server {
             if first.is_ok() {
                 first = ended;
             }
+        }
+        self.shared.persist.save.stop();
+        if self.snapshot.join().is_err() && first.is_ok() {
+            first = Err(io::Error::other("the thread that makes snapshots panicked"));
         }
         let logged = self.shared.persist.aof.stop(&self.shared.log);
         first = first.and(logged);
@@ -218,7 +227,7 @@ pub fn shared(config: Config, workers: usize, engine: &EngineChoice) -> io::Resu
     let keyspace = Keyspace::new(Options {
         shards: config.shards(),
         databases: config.databases(),
-        participants: workers + 1,
+        participants: workers + 2,
         seed,
     });
     let keyspace_bytes = keyspace.fixed_bytes();
@@ -354,18 +363,25 @@ fn announce(shared: &Shared, notes: &[String], why: &str) {
     notice!("Workers: {}, shards: {}", shared.mail.len(), shared.keyspace.shards());
 }
 
-/// SIGTERM and SIGINT stop the server; a second one ends the process at once.
+/// SIGTERM and SIGINT stop the server, which may save first; a second one ends the process at once.
 fn watch_signals(shared: Arc<Shared>) -> io::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     let body = move || {
         for signal in signals.forever() {
-            if shared.lifecycle.is_stopping() {
+            let config = shared.settings.current();
+            let (name, wish) = match signal {
+                SIGINT => ("SIGINT", config.shutdown_on_sigint()),
+                _ => ("SIGTERM", config.shutdown_on_sigterm()),
+            };
+            if shared.lifecycle.is_stopping() || shared.lifecycle.is_closing() {
+                warning!("You insist... exiting now.");
+                save::file::remove_temporary(&config);
                 std::process::exit(1);
             }
-            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
             warning!("Received {name} scheduling shutdown...");
-            shared.stop();
+            // A failure is in the log; one that is under way already was looked for above.
+            let _begun = shut_down(&shared, Wish::of_signal(wish), |_| ());
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(body)?;

@@ -92,6 +92,7 @@ pub fn tick(state: &mut State) {
     evict::clients::tick(state);
     if state.local.id == 0 {
         state.shared.look_at_rates(now);
+        crate::persist::save::points::tick(state);
     }
     state.local.stats.timers_ns.add(u64::try_from(now.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }

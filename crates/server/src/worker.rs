@@ -428,8 +428,13 @@ impl State {
             Some(false) => gate::PAUSED_WRITES,
             Some(true) => gate::PAUSED_ALL,
         };
+        if self.shared.lifecycle.is_closing() {
+            local.gates |= gate::PAUSED_ALL;
+        }
         local.gates |= if local.evictor.is_on() { gate::MEMORY } else { 0 };
-        local.gates |= if self.shared.persist.aof.state() == aof::State::Fine { 0 } else { gate::DISK };
+        let persist = &self.shared.persist;
+        let refused = persist.save.refuses_writes(&local.config) || persist.aof.state() != aof::State::Fine;
+        local.gates |= if refused { gate::DISK } else { 0 };
         local.gates |= if local.loading { gate::LOADING } else { 0 };
         local.look_for_room(&self.shared.log);
     }

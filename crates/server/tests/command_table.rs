@@ -41,6 +41,9 @@ const NEWER: [&str; 23] = [
     "commandlog|help",
 ];
 
+/// Arguments of later versions that the definitions have all the same.
+const BACKPORTED: [&str; 1] = ["CANCEL"];
+
 /// Whether a version came after the definitions (Valkey 8.0): what it added is not compared.
 fn is_newer(version: &str) -> bool {
     let parts: Vec<u32> = version.split('.').filter_map(|part| part.parse().ok()).collect();
@@ -115,7 +118,8 @@ fn compare(entry: &Entry, definition: &Value, wrong: &mut Vec<String>) {
     let theirs: Vec<String> = words(definition, "command_tips").map(str::to_lowercase).collect();
     check("tips", &command.tips, &theirs);
     let theirs: Vec<&str> = list(definition, "history").map(|change| change[0].as_str().expect("a version")).collect();
-    let ours = command.history.iter().map(|(version, _)| *version).filter(|version| !is_newer(version));
+    let versions = command.history.iter().map(|(version, _)| *version);
+    let ours = versions.filter(|version| !is_newer(version) || theirs.contains(version));
     check("history", &ours.collect::<Vec<_>>(), &theirs);
     let deprecated = command.deprecated.map_or("", |(since, _)| since);
     check("deprecated", &deprecated, &text_of(definition, "deprecated_since"));
@@ -250,7 +254,8 @@ fn defined_key_spec(spec: &Value) -> String {
 }
 
 fn arguments(list: &[Argument]) -> Vec<String> {
-    list.iter().filter(|argument| !is_newer(argument.since)).map(argument).collect()
+    let is_defined = |argument: &&Argument| !is_newer(argument.since) || BACKPORTED.contains(&argument.token);
+    list.iter().filter(is_defined).map(argument).collect()
 }
 
 fn argument(argument: &Argument) -> String {

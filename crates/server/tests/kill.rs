@@ -71,7 +71,10 @@ fn check(server: &Running, done: &[Done], when: &str) {
         let [count, left, right] = values[..] else { panic!("three values") };
         let (sent, acknowledged) = (done.sent.load(SeqCst), done.acknowledged.load(SeqCst));
         let seen = done.seen.load(SeqCst);
-        assert!(count >= acknowledged, "{when}: {count} of {acknowledged} acknowledged increments of {number} are there");
+        assert!(
+            count >= acknowledged,
+            "{when}: {count} of {acknowledged} acknowledged increments of {number} are there"
+        );
         assert!(count >= seen, "{when}: a reader has seen {seen}, {count} is there");
         assert!(count <= sent, "{when}: {sent} were sent and {count} are there");
         assert_eq!(left, right, "{when}: half a transaction");

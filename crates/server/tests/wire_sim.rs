@@ -9,6 +9,7 @@ use gimmal_server::start::{EngineChoice, Server};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 const PORT: u16 = 6379;
@@ -61,7 +62,8 @@ fn start(seed: u64, faults: Faults, arguments: &[String]) -> (Server, Sim) {
         EngineChoice::Sim(Arc::new(move |_| SimEngine::new(&net)))
     };
     let config = config::read(arguments).expect("the script's arguments are good").config;
-    let server = Server::start(config, engine, vec![(socket, Peer::Sim)]).expect("the server starts");
+    let mut server = Server::start(config, engine, vec![(socket, Peer::Sim)]).expect("the server starts");
+    server.restored().expect("nothing is to be loaded");
     (server, Sim(net))
 }
 
@@ -76,7 +78,12 @@ fn play(seed: u64, faults: Faults, workers: usize) -> usize {
         let text = std::fs::read_to_string(&path).expect("readable");
         let script = Script::parse(&path.display().to_string(), &text).expect("a script");
         // What the runner of the binary passes too.
-        let mut arguments: Vec<String> = ["--save", "", "--appendonly", "no"].map(str::to_owned).to_vec();
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("gimmal-wire-sim-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).expect("a new directory");
+        let place = directory.display().to_string();
+        let mut arguments = ["--save", "", "--appendonly", "no", "--dir", &place].map(str::to_owned).to_vec();
         arguments.extend(script.server_args.iter().cloned());
         arguments.extend(["--workers".into(), workers.to_string()]);
         let (server, mut sim) = start(seed, faults, &arguments);
@@ -95,6 +102,7 @@ fn play(seed: u64, faults: Faults, workers: usize) -> usize {
         }
         server.shared.stop();
         server.wait().expect("a clean end");
+        std::fs::remove_dir_all(&directory).expect("it was made above");
     }
     played
 }

@@ -56,6 +56,12 @@ impl Database {
         unsafe { Table::new(self.cell(shard), context) }
     }
 
+    /// Addresses of the cells, from first to last.
+    pub(crate) fn addresses(&self) -> std::ops::RangeInclusive<usize> {
+        let last = self.cell(self.shards.len() - 1);
+        self.cell(0).addr().get()..=last.addr().get()
+    }
+
     pub(crate) fn roots(&self) -> impl Iterator<Item = &Root> {
         (0..self.shards.len()).map(|shard| self.root(shard))
     }

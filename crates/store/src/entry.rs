@@ -24,6 +24,7 @@ use std::ptr::NonNull;
 
 use crate::hash::short_word;
 use crate::rope::Rope;
+use crate::snapshot::Epoch;
 use crate::types::{
     Aggregate, FieldsRef, Form, LargeTree, ListRef, Packed, PackedBuf, Parts, SetRef, SortedSetRef, Type,
 };
@@ -106,7 +107,8 @@ impl<'a> Entry<'a> {
     /// A copy with this access clock, to be put under another key or into another table; a large value is shared.
     pub fn copied(&self, clock: u32) -> OwnedEntry {
         let body = self.raw.shared_body();
-        let content = Content { body, expire_at_ms: self.expire_at_ms(), clock, modified: self.raw.is_modified() };
+        let (modified, epoch) = (self.raw.is_modified(), self.raw.epoch());
+        let content = Content { body, expire_at_ms: self.expire_at_ms(), clock, modified, epoch };
         OwnedEntry::new(RawEntry::allocate(self.key(), content))
     }
 }
@@ -176,6 +178,8 @@ const EXPIRE: u8 = 1;
 const LONG_KEY: u8 = 2;
 /// The string was changed by APPEND or SETRANGE, which OBJECT ENCODING reports as `raw`.
 const MODIFIED: u8 = 4;
+/// The [`Epoch`].
+const EPOCH: u8 = Epoch::FLAG;
 
 /// Key lengths from here on do not fit the header's byte.
 const LONG_KEY_MIN: usize = 255;
@@ -222,6 +226,8 @@ pub(crate) struct Content<'v> {
     pub(crate) expire_at_ms: Option<i64>,
     pub(crate) clock: u32,
     pub(crate) modified: bool,
+    /// Of which snapshots it can be a part.
+    pub(crate) epoch: Epoch,
 }
 
 pub(crate) enum Body<'v> {
@@ -401,6 +407,7 @@ impl RawEntry {
         flags |= if content.expire_at_ms.is_some() { EXPIRE } else { 0 };
         flags |= if key.len() >= LONG_KEY_MIN { LONG_KEY } else { 0 };
         flags |= if content.modified { MODIFIED } else { 0 };
+        flags |= content.epoch.flag();
         let [a, b, c, _] = content.clock.to_le_bytes();
         let key_len = u8::try_from(key.len()).unwrap_or(u8::MAX);
         let value_len = u16::try_from(shape.value_len).expect("inline values are at most INLINE_MAX bytes");
@@ -707,6 +714,26 @@ impl RawEntry {
         unsafe { self.0.add(1).write(flags) }
     }
 
+    /// Its epoch; see `snapshot.rs`.
+    #[inline]
+    pub(crate) fn epoch(self) -> Epoch {
+        Epoch::of(self.header().flags & EPOCH)
+    }
+
+    /// Moves the entry on to an epoch.
+    #[inline]
+    pub(crate) fn set_epoch(self, epoch: Epoch) {
+        let flags = self.header().flags & !EPOCH | epoch.flag();
+        // SAFETY: byte 1 of the header, to which no reference is ever made.
+        unsafe { self.0.add(1).write(flags) }
+    }
+
+    /// Whether the value is an allocation of its own, shared by its copies.
+    #[inline]
+    pub(crate) fn is_large(self) -> bool {
+        matches!(self.header().encoding(), ROPE | TREE)
+    }
+
     /// Everything but the key, taken out: a large value is moved, inline bytes are borrowed. The entry is then only good for
     /// [`RawEntry::free_shell`].
     ///
@@ -721,7 +748,8 @@ impl RawEntry {
             (None, ValueRef::String(StringRef::Bytes(bytes))) => Body::Inline(bytes, &[]),
             (None, _) => Body::Packed(header.kind(), self.packed_bytes()),
         };
-        Content { body, expire_at_ms: self.expire_at_ms(), clock: header.clock(), modified: header.has(MODIFIED) }
+        let (modified, epoch) = (header.has(MODIFIED), self.epoch());
+        Content { body, expire_at_ms: self.expire_at_ms(), clock: header.clock(), modified, epoch }
     }
 
     /// Bytes of the allocation alone.
@@ -808,7 +836,7 @@ mod tests {
     use super::*;
 
     fn content(value: NewValue<'_>, expire_at_ms: Option<i64>) -> Content<'_> {
-        Content { body: Body::new(value), expire_at_ms, clock: 7, modified: false }
+        Content { body: Body::new(value), expire_at_ms, clock: 7, modified: false, epoch: Epoch::default() }
     }
 
     #[test]

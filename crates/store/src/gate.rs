@@ -13,7 +13,8 @@
 //! - *Alone.* As long as one participant only has ever entered, its batches are `alone`: it locks shards without locked
 //!   instructions, which were a fifth of the time of a pipelined GET. The second participant to come closes the gate, so that
 //!   the first one is outside while the flag changes: it cannot change within a batch, and what the first one wrote before is
-//!   visible to all who enter after.
+//!   visible to all who enter after. A thread that comes for a while only is a *visitor* ([`Gate::visit`]): the one that was alone is
+//!   so again when the last visitor has gone.
 //!
 //! Dropped: a reader-writer lock (each reader would write one shared line), and hazard pointers (a fence for every lookup instead
 //! of one for every batch).
@@ -26,16 +27,18 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering, Padded, Wait, fence};
 pub struct Gate {
     /// 0 while open, else 1 + the participant that closes or has closed it.
     closing: Padded<AtomicUsize>,
-    /// Who has entered so far: nobody, 1 + the only participant, or several.
+    /// Who has entered so far: nobody, 1 + the only participant, or several; and so many times [`VISITOR`] as there are visitors.
     only: Padded<AtomicUsize>,
     /// Number of the epoch that batches entering now belong to.
     epoch: Padded<AtomicU64>,
     words: Box<[Padded<AtomicU64>]>,
 }
 
-/// Values of `Gate::only`.
+/// Values of `Gate::only`, visitors apart.
 const NOBODY: usize = 0;
-const SEVERAL: usize = usize::MAX;
+const SEVERAL: usize = VISITOR - 1;
+/// Each visitor, in `Gate::only`.
+const VISITOR: usize = 1 << 32;
 
 /// A participant's word when it is outside; inside it is `epoch * 2 + 1`.
 const OUTSIDE: u64 = 0;
@@ -72,11 +75,22 @@ impl Gate {
     /// # Panics
     /// If the participant is inside already: the number names one thread of control.
     pub fn enter(&self, participant: usize) -> Batch<'_> {
-        let word = &self.words[participant].0;
         let only = self.only.0.load(Ordering::Acquire);
         if only != SEVERAL && only != participant + 1 {
             self.come_first_or_join(participant);
         }
+        self.enter_known(participant)
+    }
+
+    /// Lets a participant come that will go again: until then nobody is alone. It must not [`Gate::enter`] by itself.
+    pub fn visit(&self, participant: usize) -> Visit<'_> {
+        self.close_for(participant, || self.only.0.fetch_add(VISITOR, Ordering::AcqRel));
+        Visit { gate: self, participant }
+    }
+
+    /// Begins a batch of a participant that has been here before, or that visits.
+    fn enter_known(&self, participant: usize) -> Batch<'_> {
+        let word = &self.words[participant].0;
         let mut wait = Wait::default();
         loop {
             if self.closing.0.load(Ordering::Acquire) == 0 {
@@ -85,7 +99,8 @@ impl Gate {
                 assert!(entered.is_ok(), "participant {participant} entered the gate twice");
                 fence(Ordering::SeqCst);
                 if self.closing.0.load(Ordering::Acquire) == 0 {
-                    let alone = self.only.0.load(Ordering::Relaxed) == participant + 1;
+                    // Acquire: what visitors did before they went is visible to who is alone again.
+                    let alone = self.only.0.load(Ordering::Acquire) == participant + 1;
                     return Batch {
                         gate: self,
                         participant,
@@ -100,20 +115,35 @@ impl Gate {
         }
     }
 
-    /// A participant enters for the first time: it is the only one so far, or ends the time of the one that was.
+    /// A participant enters for the first time, and is the only one so far, or ends the time of the one that was; or there are
+    /// visitors.
     #[cold]
     fn come_first_or_join(&self, participant: usize) {
         let me = participant + 1;
-        if self.only.0.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        let (only, before) = (&self.only.0, self.only.0.load(Ordering::Acquire) % VISITOR);
+        if before == me || before == SEVERAL {
             return;
         }
+        if only.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            return;
+        }
+        let joined = |only: usize| {
+            let who = if matches!(only % VISITOR, NOBODY) { me } else { SEVERAL };
+            Some(only / VISITOR * VISITOR + who)
+        };
+        // It is not there yet itself: only its own thread would have put it there.
+        self.close_for(participant, || only.fetch_update(Ordering::AcqRel, Ordering::Acquire, joined));
+    }
+
+    /// Does something while all others are outside; the participant is outside, too.
+    fn close_for<R>(&self, participant: usize, act: impl FnOnce() -> R) {
         let mut wait = Wait::default();
-        while self.closing.0.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        while self.closing.0.compare_exchange(0, participant + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             wait.turn();
         }
         fence(Ordering::SeqCst);
         self.wait_for_others(participant);
-        self.only.0.store(SEVERAL, Ordering::Release);
+        act();
         self.closing.0.store(0, Ordering::Release);
     }
 
@@ -144,6 +174,26 @@ impl Gate {
         fence(Ordering::SeqCst);
         let epoch = |word: u64| if word == OUTSIDE { u64::MAX } else { word / 2 };
         self.words.iter().map(|word| epoch(word.0.load(Ordering::Acquire))).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// A participant that is here for a while; see [`Gate::visit`]. Dropping it ends the visit.
+pub struct Visit<'g> {
+    gate: &'g Gate,
+    participant: usize,
+}
+
+impl Visit<'_> {
+    /// Begins a batch, as [`Gate::enter`].
+    pub fn enter(&self) -> Batch<'_> {
+        self.gate.enter_known(self.participant)
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        // Release: what was done here is visible to who is alone from now on. Its batches borrow the visit, so there is none.
+        self.gate.only.0.fetch_sub(VISITOR, Ordering::Release);
     }
 }
 
@@ -193,7 +243,7 @@ impl<'g> Batch<'g> {
         let (gate, participant) = (self.gate, self.participant);
         gate.words[participant].0.store(OUTSIDE, Ordering::Release);
         // The new batch takes the old one's place; neither is dropped, so the word says what `enter` stored.
-        std::mem::forget(std::mem::replace(self, gate.enter(participant)));
+        std::mem::forget(std::mem::replace(self, gate.enter_known(participant)));
     }
 
     /// The participant that this batch belongs to.
@@ -255,6 +305,33 @@ mod tests {
         assert!(gate.enter(2).is_alone());
         assert!(!gate.enter(0).is_alone());
         assert!(!gate.enter(2).is_alone());
+    }
+
+    #[test]
+    fn who_was_alone_is_so_again_when_visitors_have_gone() {
+        let gate = Gate::new(3);
+        assert!(gate.enter(0).is_alone());
+        let (one, other) = (gate.visit(1), gate.visit(2));
+        assert!(!gate.enter(0).is_alone() && !one.enter().is_alone());
+        let batch = other.enter();
+        assert!(!batch.is_alone());
+        drop(batch);
+        drop(one);
+        assert!(!gate.enter(0).is_alone());
+        drop(other);
+        assert!(gate.enter(0).is_alone());
+        assert!(!gate.enter(1).is_alone(), "who enters by itself is no visitor");
+        assert!(!gate.enter(0).is_alone());
+    }
+
+    #[test]
+    fn a_visitor_that_comes_first_ends_nobodys_time() {
+        let gate = Gate::new(2);
+        let visit = gate.visit(1);
+        drop(visit.enter());
+        assert!(!gate.enter(0).is_alone());
+        drop(visit);
+        assert!(gate.enter(0).is_alone());
     }
 
     #[test]

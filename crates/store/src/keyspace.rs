@@ -7,8 +7,8 @@
 
 use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::database::{Database, DetachedDatabase};
 use crate::gate::{Batch, Gate};
@@ -18,6 +18,7 @@ use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::reclaim::Reclaim;
 use crate::segment::Segment;
 use crate::shard::{Shard, ShardCell};
+use crate::snapshot::{Phase, Walk};
 use crate::table::{Context, Root, Table};
 
 /// How a keyspace is laid out.
@@ -36,9 +37,11 @@ pub struct Options {
 pub struct Keyspace {
     hasher: Hasher,
     shard_bits: u32,
-    shards: Arc<[ShardCell]>,
-    databases: Box<[AtomicPtr<Database>]>,
-    reclaim: Arc<Reclaim>,
+    pub(crate) shards: Arc<[ShardCell]>,
+    pub(crate) databases: Box<[AtomicPtr<Database>]>,
+    /// The snapshot that runs. Locked by its walker inside a batch, and by who has closed the gate: nobody ever waits for it.
+    pub(crate) walk: Mutex<Option<Walk>>,
+    pub(crate) reclaim: Arc<Reclaim>,
 }
 
 /// One database, to request from memory what the commands of a batch are going to use. Takes no lock and reads no entry.
@@ -115,12 +118,19 @@ impl Keyspace {
         assert!(options.databases > 0, "at least one database");
         let hasher = Hasher::new(options.seed);
         let reclaim = Arc::new(Reclaim::new(options.participants));
-        let context = || Context { owner: AtomicU32::new(0), shard_bits, hasher, reclaim: Some(Arc::clone(&reclaim)) };
+        let context = || Context {
+            owner: AtomicU32::new(0),
+            shard_bits: u8::try_from(shard_bits).expect("at most SHARD_BITS_MAX"),
+            phase: Phase::default(),
+            hasher,
+            reclaim: Some(Arc::clone(&reclaim)),
+        };
         Self {
             hasher,
             shard_bits,
             shards: (0..options.shards).map(|_| ShardCell::new(context())).collect(),
             databases: (0..options.databases).map(|_| AtomicPtr::new(null_mut())).collect(),
+            walk: Mutex::default(),
             reclaim,
         }
     }
@@ -249,7 +259,8 @@ impl Keyspace {
         self.databases[a].store(of_b, Ordering::Release);
     }
 
-    /// Takes a database's contents out, leaving it empty.
+    /// Takes a database's contents out, leaving it empty. What a snapshot has yet to see of them it keeps, and later leaves to its
+    /// walker to be freed; what is returned is then empty.
     ///
     /// # Panics
     /// If `batch` is of another gate, has not closed it ([`Batch::try_close`]), or holds a shard.
@@ -262,7 +273,7 @@ impl Keyspace {
             self.reclaim.bytes.change(batch.participant(), root.bytes().cast_signed().wrapping_neg());
             self.reclaim.volatile.change(batch.participant(), root.volatile_len().cast_signed().wrapping_neg());
         }
-        DetachedDatabase::new(database)
+        DetachedDatabase::new(database.and_then(|database| self.leave_to_snapshot(database)))
     }
 
     /// Frees what `participant` retired and nobody can be reading any more. To be called between batches; one relaxed load when
@@ -319,13 +330,13 @@ impl Keyspace {
 
     /// A batch of another keyspace's gate would protect nothing here.
     #[inline(always)]
-    fn check(&self, batch: &Batch<'_>) {
+    pub(crate) fn check(&self, batch: &Batch<'_>) {
         assert!(std::ptr::eq(batch.gate(), self.gate()), "a batch of another keyspace's gate");
     }
 
     /// That this batch has closed the gate is checked here instead of asked for as an [`Exclusive`](crate::Exclusive): a
     /// command may run while its caller holds that.
-    fn assert_alone(&self, batch: &Batch<'_>) {
+    pub(crate) fn assert_alone(&self, batch: &Batch<'_>) {
         self.check(batch);
         assert!(batch.has_closed(), "a database was taken while the gate is open");
         assert_eq!(batch.locked().get(), 0, "a database was taken while a shard is locked");

@@ -52,6 +52,8 @@ mod rope;
 mod segment;
 #[allow(unsafe_code)]
 mod shard;
+#[allow(unsafe_code)]
+mod snapshot;
 mod sync;
 #[allow(unsafe_code)]
 mod table;
@@ -65,13 +67,14 @@ pub use allocator::Allocator;
 pub use claim::Claim;
 pub use database::DetachedDatabase;
 pub use entry::{CLOCK_LIMIT, Entry, INLINE_MAX, OwnedEntry};
-pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX};
+pub use gate::{Batch, Exclusive, Gate, PARTICIPANTS_MAX, Visit};
 pub use gauge::Gauge;
 pub use hash::{Hash, SHARD_BITS_MAX};
 pub use keyspace::{Ahead, Bucket, Keyspace, Options};
 pub use readers::{ReadKey, Reader, Readers, ReadersChange};
 pub use rope::{EXTENT, Rope, RopeBuilder};
 pub use shard::{LentShard, Shard, ShardState};
+pub use snapshot::{DatabaseSize, SnapshotStep, Taken};
 pub use table::{EntryMut, Expired, POSITION_BITS, Put, Removed, StandaloneTable, Table};
 pub use value::{Encoding, Large, NewValue, StringRef, ValueRef};
 pub use waiters::{Waiter, Waiters};

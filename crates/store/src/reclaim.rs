@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::gate::Gate;
 use crate::gauge::Gauge;
+use crate::snapshot::Handover;
 use crate::sync::Padded;
 
 /// What the participants have in common: the gate, one bin each, and what they count together.
@@ -27,6 +28,8 @@ pub(crate) struct Reclaim {
     pub(crate) bytes: Gauge,
     /// Keys that expire.
     pub(crate) volatile: Gauge,
+    /// Entries that a snapshot gets because they change.
+    pub(crate) handover: Handover,
     bins: Box<[Padded<Bin>]>,
 }
 
@@ -76,6 +79,7 @@ impl Reclaim {
             gate: Gate::new(participants),
             bytes: Gauge::new(participants),
             volatile: Gauge::new(participants),
+            handover: Handover::new(participants),
             bins: (0..participants).map(|_| Padded::default()).collect(),
         }
     }

@@ -467,11 +467,12 @@ fn layout(buckets: usize) -> Layout {
 mod tests {
     use super::*;
     use crate::entry::{Body, Content, OwnedEntry};
+    use crate::snapshot::Epoch;
     use crate::value::NewValue;
 
     fn entry(number: i64) -> RawEntry {
-        let content = Content { body: Body::new(NewValue::Int(number)), expire_at_ms: None, clock: 0, modified: false };
-        RawEntry::allocate(b"k", content)
+        let (body, epoch) = (Body::new(NewValue::Int(number)), Epoch::default());
+        RawEntry::allocate(b"k", Content { body, expire_at_ms: None, clock: 0, modified: false, epoch })
     }
 
     fn free_all(segment: Segment) {

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - A `Table` is used by the holder of its shard's lock only. What others may read, the [`Root`], is beside it and atomic.
-//! - Every change of an entry goes through `add`, `replace`, `detach` or [`EntryMut`]: there the counters, the deadlines and later
-//!   the hooks of snapshots, WATCH and tracking are kept.
+//! - Every change of an entry goes through `add`, `replace`, `detach` or [`EntryMut`]: there the counters and the deadlines are
+//!   kept, and a snapshot that runs gets what the entry was (`before_change`).
 //! - A table stays where it was made. Exchanging two through `&mut` would put each under the other's lock; it is refused.
 //!
 //! Dropped: one big open-addressed array per shard (a pause while it doubles), and a tree (misses per lookup).
@@ -40,6 +40,7 @@ use crate::entry::{Body, Content, Entry, OwnedEntry, RawEntry};
 use crate::hash::{Hash, Hasher};
 use crate::reclaim::{Block, Reclaim};
 use crate::segment::{self, Segment};
+use crate::snapshot::Phase;
 use crate::types::Aggregate;
 use crate::value::{Large, NewValue};
 
@@ -90,7 +91,9 @@ pub(crate) struct Root {
 pub(crate) struct Context {
     /// The shard's lock: 0, or 1 + the participant that holds it.
     pub(crate) owner: AtomicU32,
-    pub(crate) shard_bits: u32,
+    pub(crate) shard_bits: u8,
+    /// What a snapshot wants of those who change entries.
+    pub(crate) phase: Phase,
     pub(crate) hasher: Hasher,
     /// `None`: nobody reads the tables without the lock.
     pub(crate) reclaim: Option<Arc<Reclaim>>,
@@ -167,12 +170,14 @@ impl Table {
     #[inline]
     pub fn put(&mut self, hash: Hash, key: &[u8], value: NewValue<'_>, expire_at_ms: Option<i64>, clock: u32) -> Put {
         let at = self.locate(hash, key);
-        if let (Some(at), NewValue::Bytes(bytes), None) = (&at, &value, expire_at_ms)
-            && at.entry.rewrite(bytes, clock)
-        {
-            return Put { replaced: true, old: None };
+        if let (Some(at), NewValue::Bytes(bytes), None) = (&at, &value, expire_at_ms) {
+            self.before_change(at.entry);
+            if at.entry.rewrite(bytes, clock) {
+                return Put { replaced: true, old: None };
+            }
         }
-        let content = Content { body: Body::new(value), expire_at_ms, clock, modified: false };
+        let epoch = self.context().phase.epoch();
+        let content = Content { body: Body::new(value), expire_at_ms, clock, modified: false, epoch };
         self.put_content(at, hash, key, content)
     }
 
@@ -185,7 +190,8 @@ impl Table {
         expire_at_ms: Option<i64>,
         clock: u32,
     ) -> Put {
-        let content = Content { body: Body::aggregate(value), expire_at_ms, clock, modified: false };
+        let epoch = self.context().phase.epoch();
+        let content = Content { body: Body::aggregate(value), expire_at_ms, clock, modified: false, epoch };
         self.put_content(self.locate(hash, key), hash, key, content)
     }
 
@@ -207,7 +213,8 @@ impl Table {
     pub fn put_owned(&mut self, hash: Hash, key: &[u8], owned: OwnedEntry) -> Put {
         let raw = owned.into_raw();
         // SAFETY: the shell is freed below, after the content was used.
-        let content = unsafe { raw.take_content() };
+        let mut content = unsafe { raw.take_content() };
+        content.epoch = self.context().phase.epoch();
         let put = self.put_content(self.locate(hash, key), hash, key, content);
         raw.free_shell();
         put
@@ -296,7 +303,7 @@ impl Table {
     /// The hash's bits for the directory, at the top.
     #[inline]
     fn bits(&self, hash: Hash) -> u64 {
-        hash.below_shard(self.context().shard_bits)
+        hash.below_shard(u32::from(self.context().shard_bits))
     }
 
     /// The address of a key's entry: an answer in a register, for who only reads.
@@ -344,6 +351,7 @@ impl Table {
     /// Gives an entry another content; returns the large value it had.
     fn replace(&mut self, at: Location, hash: Hash, key: &[u8], content: Content<'_>) -> Option<Large> {
         let old = at.entry;
+        self.before_change(old);
         let (expired_ms, expires_ms) = (old.expire_at_ms(), content.expire_at_ms);
         let before = old.memory_bytes();
         let (entry, large) = match old.overwrite(key, content) {
@@ -365,11 +373,33 @@ impl Table {
 
     /// Unlinks an entry.
     fn detach(&mut self, at: Location, hash: Hash) -> OwnedEntry {
+        self.before_change(at.entry);
         at.segment.clear(at.index);
         self.root().len.store(self.root().len.load(Relaxed) - 1, Relaxed);
         self.account(0, at.entry.memory_bytes());
         self.note_expire(at.segment, at.entry.expire_at_ms(), None, hash);
         OwnedEntry::new(at.entry)
+    }
+
+    /// An entry is about to change or go: a snapshot that has not got it yet gets it as it is.
+    #[inline]
+    fn before_change(&self, entry: RawEntry) {
+        if self.context().phase.is_running() {
+            self.hand_over(entry);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hand_over(&self, entry: RawEntry) {
+        let context = self.context();
+        let epoch = context.phase.epoch();
+        if entry.epoch() != epoch {
+            entry.set_epoch(epoch);
+            let shared = Entry::new(entry);
+            let reclaim = context.reclaim.as_ref().expect("snapshots are of a keyspace's tables");
+            reclaim.handover.push(context.holder(), self.cell.addr(), shared.copied(shared.clock()));
+        }
     }
 
     /// Keeps counts and deadlines when an entry's time of expiry changes.
@@ -543,7 +573,9 @@ impl StandaloneTable {
     }
 
     fn with_hasher(hasher: Hasher, shard_bits: u32) -> Self {
-        let context = Context { owner: AtomicU32::new(0), shard_bits, hasher, reclaim: None };
+        let shard_bits = u8::try_from(shard_bits).expect("at most SHARD_BITS_MAX");
+        let (owner, phase) = (AtomicU32::new(0), Phase::default());
+        let context = Context { owner, shard_bits, phase, hasher, reclaim: None };
         let cell = NonNull::from(Box::leak(Box::new(Cell::empty())));
         let context = NonNull::from(Box::leak(Box::new(context)));
         // SAFETY: both boxes are freed after the table only, in `drop`; nobody else knows the cell yet.

@@ -7,7 +7,7 @@
 //! is never touched.
 #![cfg(loom)]
 
-use gimmal_store::Gate;
+use gimmal_store::{Batch, Gate};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -71,7 +71,10 @@ fn a_closer_is_alone() {
 
 /// A lock as a shard's: by a store while alone, else by a compare-exchange.
 fn lock_once(gate: &Gate, owner: &AtomicUsize, place: &Place, participant: usize) {
-    let batch = gate.enter(participant);
+    lock_in(&gate.enter(participant), owner, place, participant);
+}
+
+fn lock_in(batch: &Batch<'_>, owner: &AtomicUsize, place: &Place, participant: usize) {
     let locked = if batch.is_alone() {
         let free = owner.load(Ordering::Relaxed) == 0;
         if free {
@@ -101,6 +104,25 @@ fn locks_exclude_while_a_second_participant_comes() {
         };
         lock_once(&shared.0, &shared.1, &shared.2, 1);
         lock_once(&shared.0, &shared.1, &shared.2, 1);
+        other.join().expect("the other thread ends");
+    });
+}
+
+#[test]
+fn locks_exclude_while_a_visitor_comes_and_goes() {
+    model(3, || {
+        let shared = Arc::new((Gate::new(2), AtomicUsize::new(0), Place::new()));
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    lock_once(&shared.0, &shared.1, &shared.2, 0);
+                }
+            })
+        };
+        let visit = shared.0.visit(1);
+        lock_in(&visit.enter(), &shared.1, &shared.2, 1);
+        drop(visit);
         other.join().expect("the other thread ends");
     });
 }

@@ -19,6 +19,8 @@ pub struct Pieces {
     scratch: Scratch,
     out: Vec<u8>,
     checksum: u64,
+    /// What is written is part of a file, which has a checksum of its own.
+    tag_taken: bool,
     version: Version,
     /// Elements, or bytes of a string, that were announced.
     len: u64,
@@ -83,6 +85,7 @@ impl Pieces {
             scratch: Scratch::default(),
             out: vec![tag],
             checksum: 0,
+            tag_taken: false,
             version: options.version,
             len,
             written: 0,
@@ -220,7 +223,9 @@ impl Pieces {
 
     /// Gives what was written since the last time to `into`.
     pub fn take(&mut self, into: impl FnOnce(&[u8])) {
-        self.checksum = crc64(self.checksum, &self.out);
+        if !self.tag_taken {
+            self.checksum = crc64(self.checksum, &self.out);
+        }
         into(&self.out);
         self.out.clear();
     }
@@ -230,13 +235,32 @@ impl Pieces {
         self.out.len()
     }
 
+    /// The byte of the value's type, which a payload begins with; in a file the key comes in between. To be asked for before anything
+    /// is taken, which is then the value alone.
+    ///
+    /// # Panics
+    /// If it was taken.
+    pub fn take_tag(&mut self) -> u8 {
+        assert!(!self.tag_taken && self.checksum == 0, "a value's type comes first");
+        self.tag_taken = true;
+        self.out.remove(0)
+    }
+
+    /// Ends the value, without what follows it in a payload; its rest is to be taken.
+    ///
+    /// # Errors
+    /// If there were more or fewer elements than announced.
+    pub fn finish_value(&mut self) -> io::Result<()> {
+        self.encoder(true).list_node()?;
+        same(self.len, self.written)
+    }
+
     /// Ends the payload; its rest is to be taken.
     ///
     /// # Errors
     /// If there were more or fewer elements than announced.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.encoder(true).list_node()?;
-        same(self.len, self.written)?;
+        self.finish_value()?;
         self.out.extend_from_slice(&self.version.number().to_le_bytes());
         let checksum = crc64(self.checksum, &self.out);
         self.out.extend_from_slice(&checksum.to_le_bytes());

@@ -50,15 +50,38 @@ impl<W: Write> Writer<W> {
 
     /// The keys that follow are of database `db`, which has about so many, of which so many expire.
     pub fn database(&mut self, db: u64, keys: u64, expiring: u64) -> io::Result<()> {
-        self.out.write_all(&[tag::SELECTDB])?;
-        write_length(&mut self.out, db)?;
+        self.select(db)?;
         self.out.write_all(&[tag::RESIZEDB])?;
         write_length(&mut self.out, keys)?;
         write_length(&mut self.out, expiring)
     }
 
+    /// The keys that follow are of database `db`, whose header was written before.
+    pub fn select(&mut self, db: u64) -> io::Result<()> {
+        self.out.write_all(&[tag::SELECTDB])?;
+        write_length(&mut self.out, db)
+    }
+
     /// A key; its value is written by the encoder, of which exactly one method is to be called.
     pub fn entry<'a>(&'a mut self, key: &'a [u8], meta: &Meta) -> io::Result<Encoder<'a, impl Write + use<W>>> {
+        self.meta(meta)?;
+        Ok(Encoder::new(&mut self.out, &self.options, Some(key), &mut self.scratch))
+    }
+
+    /// A key whose value, of this type, comes in pieces: [`Pieces::take_tag`](crate::Pieces::take_tag), then what is taken of it goes
+    /// to [`piece`](Writer::piece).
+    pub fn large_entry(&mut self, key: &[u8], meta: &Meta, tag: u8) -> io::Result<()> {
+        self.meta(meta)?;
+        self.out.write_all(&[tag])?;
+        self.text(key)
+    }
+
+    /// A part of an encoded value.
+    pub fn piece(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)
+    }
+
+    fn meta(&mut self, meta: &Meta) -> io::Result<()> {
         if let Some(at) = meta.expire_at_ms {
             self.out.write_all(&[tag::EXPIRETIME_MS])?;
             self.out.write_all(&at.to_le_bytes())?;
@@ -70,7 +93,7 @@ impl<W: Write> Writer<W> {
         if let Some(frequency) = meta.frequency {
             self.out.write_all(&[tag::FREQ, frequency])?;
         }
-        Ok(Encoder::new(&mut self.out, &self.options, Some(key), &mut self.scratch))
+        Ok(())
     }
 
     /// Bytes of the file so far.

@@ -8,6 +8,7 @@ use crate::arguments::{integer, one_of, word};
 use crate::command::{Command, acl, flag::*};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, ReplyError, error};
+use crate::persist::save::points::flushed;
 use crate::tx;
 
 /// The family's table.
@@ -115,13 +116,17 @@ fn flush(exec: &mut Exec<'_>, databases: std::ops::Range<usize>, effect: &[u8]) 
     exec.wake_databases(|db| databases.contains(&db));
     let mut removed = 0;
     for db in databases {
+        removed += exec.shared.keyspace.len(exec.batch(), db);
+        // It is empty if a snapshot still needs what there was.
         let detached = exec.shared.keyspace.detach_database(exec.batch(), db);
-        removed += detached.len();
         exec.shared.lazyfree.discard(detached);
     }
     exec.changed(removed as u64);
     // Propagated even if there was nothing, as Redis does: a replica may differ.
     exec.effect_exclusive(&[effect]);
+    if effect == b"FLUSHALL" {
+        flushed(exec, exec.batch());
+    }
     drop(closed);
     exec.reply.put().ok();
     Ok(())

@@ -19,6 +19,7 @@ pub mod list;
 pub mod memory;
 pub mod monitor;
 pub mod pubsub;
+pub mod save;
 pub mod scripting;
 pub mod server;
 pub mod set;
@@ -54,6 +55,7 @@ pub fn table() -> Table {
         memory::COMMANDS,
         debug::COMMANDS,
         server::COMMANDS,
+        save::COMMANDS,
         acl::COMMANDS,
         scripting::COMMANDS,
         transaction::COMMANDS,

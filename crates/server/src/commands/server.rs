@@ -6,7 +6,10 @@ use crate::command::{Command, acl, flag::*};
 use crate::commands::config::is_local;
 use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::dispatch::{SYNTAX, echoed};
-use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
+use crate::exec::{Continuation, Exec, Outcome, ReplyError, Stop, error};
+use crate::mail::Message;
+use crate::persist::save::shutdown::{Wish, abort, shut_down};
+use crate::shared::Shared;
 use crate::title::{REDIS_VERSION, VERSION};
 
 /// What the commands about modules that change something have in common.
@@ -82,18 +85,6 @@ pub static COMMANDS: &[Command] = &[
         ..Command::DEFAULT
     },
     Command {
-        name: "lastsave",
-        run: lastsave,
-        arity: 1,
-        flags: LOADING | STALE | FAST,
-        acl: acl::ADMIN | acl::DANGEROUS,
-        group: "server",
-        complexity: "O(1)",
-        summary: "Answers when the data set was last saved.",
-        tips: &["nondeterministic_output"],
-        ..Command::DEFAULT
-    },
-    Command {
         name: "module",
         arity: -2,
         since: "4.0.0",
@@ -165,8 +156,10 @@ fn time(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
 struct Shutdown {
     save: bool,
     nosave: bool,
-    /// NOW and FORCE: there are no replicas to wait for and no saving that could fail.
-    hurry: bool,
+    /// NOW: there are no replicas to wait for.
+    now: bool,
+    /// FORCE: saving may fail.
+    force: bool,
     abort: bool,
 }
 
@@ -177,13 +170,14 @@ impl Shutdown {
             let flag = match () {
                 () if args.is(i, "save") => &mut asked.save,
                 () if args.is(i, "nosave") => &mut asked.nosave,
-                () if args.is(i, "now") || args.is(i, "force") => &mut asked.hurry,
+                () if args.is(i, "now") => &mut asked.now,
+                () if args.is(i, "force") => &mut asked.force,
                 () if args.is(i, "abort") => &mut asked.abort,
                 () => return Err(SYNTAX),
             };
             *flag = true;
         }
-        let others = asked.save || asked.nosave || asked.hurry;
+        let others = asked.save || asked.nosave || asked.now || asked.force;
         if asked.abort && others || asked.save && asked.nosave {
             return Err(SYNTAX);
         }
@@ -191,18 +185,39 @@ impl Shutdown {
     }
 }
 
-/// Ends the server. There is no reply: the connection is closed with all others.
+/// Ends the server. There is no reply, as the connection is closed with all others, unless the server cannot save and goes on.
 fn shutdown(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let asked = Shutdown::parse(args)?;
     if asked.abort {
-        return Err("ERR No shutdown in progress.".into());
+        return match abort(exec.shared) {
+            true => {
+                exec.reply.put().ok();
+                Ok(())
+            }
+            false => Err("ERR No shutdown in progress.".into()),
+        };
     }
-    if asked.save {
-        return Err("ERR this version writes no snapshot: SHUTDOWN NOSAVE ends the server without one".into());
-    }
+    let save = match (asked.save, asked.nosave) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    };
     crate::warning!("User requested shutdown...");
-    exec.shared.stop();
-    Err(Stop::Wait)
+    let (mail, worker, conn) = (exec.shared.mail.clone(), exec.local.id, exec.local.conn);
+    let failed = move |_: &Shared| mail[worker].post(Message::Resume { conn, rest: Box::new(NoShutdown) });
+    match shut_down(exec.shared, Wish { save, force: asked.force }, failed) {
+        true => Err(Stop::Wait),
+        false => Err("ERR a shutdown is in progress already".into()),
+    }
+}
+
+/// The server could not save, and goes on.
+struct NoShutdown;
+
+impl Continuation for NoShutdown {
+    fn step(&mut self, _: &mut Exec<'_>) -> Result<bool, Stop> {
+        Err("ERR Errors trying to SHUTDOWN. Check logs.".into())
+    }
 }
 
 fn role(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
@@ -212,13 +227,6 @@ fn role(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     reply.bulk_str("master");
     reply.integer(i64::try_from(offset).unwrap_or(i64::MAX));
     reply.array(0);
-    Ok(())
-}
-
-/// Nothing was saved: the start counts, as in a Redis that has just started.
-fn lastsave(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    let started_s = exec.shared.identity.started_ms / 1000;
-    exec.reply.put().integer(started_s);
     Ok(())
 }
 
@@ -303,7 +311,7 @@ mod tests {
         assert_eq!(parse("shutdown"), Ok(Shutdown::default()));
         assert_eq!(
             parse("shutdown NoSave now force"),
-            Ok(Shutdown { nosave: true, hurry: true, ..Shutdown::default() })
+            Ok(Shutdown { nosave: true, now: true, force: true, ..Shutdown::default() })
         );
         for bad in ["shutdown save nosave", "shutdown abort now", "shutdown abort save", "shutdown later"] {
             assert_eq!(parse(bad), Err(SYNTAX), "{bad}");

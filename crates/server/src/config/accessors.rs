@@ -1,8 +1,8 @@
 //! Typed access to values: by id, and by name for what the server asks for often.
 
 use super::choices::{
-    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, Guarded, IoEngine, LogLevel, MaxmemoryPolicy, OnError,
-    OomScoreAdj, Supervised,
+    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, Guarded, IoEngine, LogLevel, MaxmemoryPolicy,
+    OnError, OomScoreAdj, ShutdownWish, Supervised,
 };
 use super::lists::{ClientClass, Events, OutputLimit, ReplicaOf, SavePoint};
 use super::table::{Bytes, Choice, Flag, Id, Number, Text};
@@ -202,6 +202,10 @@ plain! {
     key_load_delay: number "key-load-delay";
     /// Name of the snapshot in `dir`.
     dbfilename: text "dbfilename";
+    /// Sync snapshots piece by piece.
+    rdb_save_incremental_fsync: flag "rdb-save-incremental-fsync";
+    /// Microseconds to wait after each key saved; for tests.
+    rdb_key_save_delay: number "rdb-key-save-delay";
     /// Log writes.
     appendonly: flag "appendonly";
     /// First part of the names of the log's files.
@@ -378,6 +382,16 @@ impl Config {
             Value::SavePoints(points) => points,
             other => other.mismatch(ID),
         }
+    }
+
+    /// What SIGINT does.
+    pub fn shutdown_on_sigint(&self) -> ShutdownWish {
+        ShutdownWish(self.choice(const { Choice::of("shutdown-on-sigint") }))
+    }
+
+    /// What SIGTERM does.
+    pub fn shutdown_on_sigterm(&self) -> ShutdownWish {
+        ShutdownWish(self.choice(const { Choice::of("shutdown-on-sigterm") }))
     }
 
     /// When a write is synced.

@@ -190,6 +190,30 @@ choices! {
     }
 }
 
+/// What a signal to stop asks for: bits of [`SHUTDOWN`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShutdownWish(pub(super) u8);
+
+impl ShutdownWish {
+    /// To save, save points or not.
+    pub fn saves(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Not to save.
+    pub fn saves_not(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// To stop even if saving fails.
+    pub fn forces(self) -> bool {
+        self.0 & 8 != 0
+    }
+}
+
+/// `shutdown-on-sigint` and `shutdown-on-sigterm`.
+pub const SHUTDOWN: &[(&str, u8)] = &[("default", 0), ("save", 1), ("nosave", 2), ("now", 4), ("force", 8)];
+
 /// `syslog-facility`, in the order of the facilities.
 pub const SYSLOG_FACILITIES: &[(&str, u8)] = &[
     ("user", 0),

@@ -8,4 +8,4 @@ mod stream;
 mod write;
 
 pub use read::{Build, Built, Limits, built};
-pub use write::{Large, Written, options, whole, written};
+pub use write::{Large, Written, encode, encode_large, is_large, options, whole, written};

@@ -107,6 +107,42 @@ fn expires(fields: FieldsRef<'_>) -> bool {
     fields.form() == Form::Expiring && fields.deadline_ms().is_some()
 }
 
+/// Writes a large value at once, piece by piece: first the byte of its type, then what follows the key.
+///
+/// # Errors
+/// Those of the writer.
+pub fn encode_large(
+    value: ValueRef<'_>,
+    options: &Options,
+    begin: impl FnOnce(u8) -> io::Result<()>,
+    mut piece: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut work = Work::begin(value, options);
+    while let Work::Counting(..) | Work::CountingEntries(..) = work {
+        work.count(value, options);
+    }
+    let Work::Writing(mut pieces, mut from) = work else { unreachable!("what was counted is written") };
+    begin(pieces.take_tag())?;
+    loop {
+        let count = write(value, &mut pieces, from)?;
+        from += count;
+        if count == 0 {
+            pieces.finish_value()?;
+        }
+        let mut taken = Ok(());
+        pieces.take(|bytes| taken = piece(bytes));
+        taken?;
+        if count == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether a value takes so much memory that it is written in pieces.
+pub fn is_large(entry: &Entry<'_>) -> bool {
+    entry.memory_bytes() > AT_ONCE
+}
+
 /// The payload of a large value that is being made.
 pub struct Large {
     value: OwnedEntry,
@@ -126,26 +162,54 @@ enum Work {
     Finished,
 }
 
-impl Large {
-    fn new(value: OwnedEntry, options: Options) -> Large {
+impl Work {
+    /// What is to be done first for a value.
+    fn begin(value: ValueRef<'_>, options: &Options) -> Work {
         let elements = |len: usize| len as u64;
-        let pieces = match value.value() {
-            ValueRef::String(StringRef::Rope(rope)) => Pieces::string(&options, rope.len() as u64),
-            ValueRef::Hash(fields) if expires(fields) => Pieces::hash_with_expiries(&options, elements(fields.len())),
-            ValueRef::Hash(fields) => Pieces::hash(&options, elements(fields.len())),
-            ValueRef::List(_) => {
-                let work = Work::Counting(ListNodes::new(&options), 0);
-                return Large { value, options, work, payload: Rope::default() };
-            }
-            ValueRef::SortedSet(set) => Pieces::sorted_set(&options, elements(set.len())),
-            ValueRef::Set(set) => Pieces::set(&options, elements(set.len())),
-            ValueRef::Stream(_) => {
-                let work = Work::CountingEntries(StreamNodes::new(&options), 0);
-                return Large { value, options, work, payload: Rope::default() };
-            }
+        let pieces = match value {
+            ValueRef::String(StringRef::Rope(rope)) => Pieces::string(options, rope.len() as u64),
+            ValueRef::Hash(fields) if expires(fields) => Pieces::hash_with_expiries(options, elements(fields.len())),
+            ValueRef::Hash(fields) => Pieces::hash(options, elements(fields.len())),
+            ValueRef::List(_) => return Work::Counting(ListNodes::new(options), 0),
+            ValueRef::SortedSet(set) => Pieces::sorted_set(options, elements(set.len())),
+            ValueRef::Set(set) => Pieces::set(options, elements(set.len())),
+            ValueRef::Stream(_) => return Work::CountingEntries(StreamNodes::new(options), 0),
             ValueRef::String(_) => unreachable!("a short string is not large"),
         };
-        let work = Work::Writing(Box::new(pieces.expect(COMPLETE)), 0);
+        Work::Writing(Box::new(pieces.expect(COMPLETE)), 0)
+    }
+
+    /// Counts some more of what is announced before the first element.
+    fn count(&mut self, value: ValueRef<'_>, options: &Options) {
+        match (&mut *self, value) {
+            (Work::Counting(nodes, from), ValueRef::List(list)) => {
+                let before = *from;
+                for item in list.iter_from(before).take(STEP * STEP) {
+                    nodes.add(item.len());
+                    *from += 1;
+                }
+                if *from == before {
+                    *self = Work::Writing(Box::new(Pieces::list(options, nodes).expect(COMPLETE)), 0);
+                }
+            }
+            (Work::CountingEntries(nodes, from), ValueRef::Stream(stream)) => {
+                let before = *from;
+                for entry in stream.entries().iter_from(before).take(STEP * STEP) {
+                    nodes.add(entry.fields());
+                    *from += 1;
+                }
+                if *from == before {
+                    *self = Work::Writing(Box::new(Pieces::stream(options, nodes).expect(COMPLETE)), 0);
+                }
+            }
+            _ => unreachable!("only the nodes of lists and streams are counted"),
+        }
+    }
+}
+
+impl Large {
+    fn new(value: OwnedEntry, options: Options) -> Large {
+        let work = Work::begin(value.value(), &options);
         Large { value, options, work, payload: Rope::default() }
     }
 
@@ -175,30 +239,7 @@ impl Large {
     fn advance(&mut self) {
         let Large { value, options, work, payload } = self;
         match work {
-            Work::Counting(nodes, from) => {
-                let ValueRef::List(list) = value.value() else { unreachable!("only a list's nodes are counted") };
-                let before = *from;
-                for item in list.iter_from(before).take(STEP * STEP) {
-                    nodes.add(item.len());
-                    *from += 1;
-                }
-                if *from == before {
-                    *work = Work::Writing(Box::new(Pieces::list(options, nodes).expect(COMPLETE)), 0);
-                }
-            }
-            Work::CountingEntries(nodes, from) => {
-                let ValueRef::Stream(stream) = value.value() else {
-                    unreachable!("only a stream's entries are counted")
-                };
-                let before = *from;
-                for entry in stream.entries().iter_from(before).take(STEP * STEP) {
-                    nodes.add(entry.fields());
-                    *from += 1;
-                }
-                if *from == before {
-                    *work = Work::Writing(Box::new(Pieces::stream(options, nodes).expect(COMPLETE)), 0);
-                }
-            }
+            Work::Counting(..) | Work::CountingEntries(..) => work.count(value.value(), options),
             Work::Writing(pieces, from) => {
                 let count = write(value.value(), pieces, *from).expect(COMPLETE);
                 *from += count;

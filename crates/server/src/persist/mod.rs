@@ -16,8 +16,18 @@ use crate::exec::{Exec, Outcome, ReplyError, error};
 pub const LOST: ReplyError =
     error("MISCONF The log has failed before what this command would show was on disk. See 'aof-on-error'.");
 
+/// What a write is told after a snapshot has failed.
+const NOT_SAVED: ReplyError = error(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
+     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
+     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
+
 /// Whether a command that writes may run although something is wrong with the disk.
 pub fn admit(exec: &mut Exec<'_>) -> Outcome {
+    if exec.shared.persist.save.refuses_writes(&exec.local.config) {
+        return Err(NOT_SAVED.into());
+    }
     match exec.shared.persist.aof.state() {
         aof::State::Fine => Ok(()),
         aof::State::Full | aof::State::Failed => {

@@ -120,7 +120,10 @@ fn go_on(shared: &Arc<Shared>, mut directory: Directory, recovered: &Recovered) 
 
 /// There is a snapshot and no log: a Redis would start empty, and the next snapshot would replace all that there was.
 fn begin_with_snapshot(shared: &Arc<Shared>, snapshot: &Path, mut directory: Directory) -> io::Result<()> {
-    notice!("appendonly is on and there is no log: it begins with {}, where a Redis begins with nothing.", snapshot.display());
+    notice!(
+        "appendonly is on and there is no log: it begins with {}, where a Redis begins with nothing.",
+        snapshot.display()
+    );
     load_snapshot(shared, snapshot)?;
     directory.create()?;
     fs::copy(snapshot, directory.temporary_base())?;

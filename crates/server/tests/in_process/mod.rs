@@ -16,13 +16,26 @@ use gimmal_store::{StringRef, ValueRef};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A running server; stopped when dropped.
 pub struct InProcess {
     server: Option<Server>,
+    /// Where it keeps its files.
+    directory: PathBuf,
     address: SocketAddr,
     workers: usize,
+}
+
+/// An empty directory that nobody else has.
+fn new_directory() -> PathBuf {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("gimmal-in-process-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir(&directory).expect("a new directory");
+    directory
 }
 
 /// Value and deadline of every key, by database and name.
@@ -31,7 +44,9 @@ pub type Contents = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<i64>)>;
 impl InProcess {
     /// Starts a server with so many workers on a free port, with the engine that it would choose here.
     pub fn start(workers: usize) -> InProcess {
-        let arguments = ["--workers", &workers.to_string(), "--save", ""].map(str::to_owned);
+        let directory = new_directory();
+        let place = directory.display().to_string();
+        let arguments = ["--workers", &workers.to_string(), "--save", "", "--dir", &place].map(str::to_owned);
         let loaded = config::read(&arguments).expect("a legal configuration");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -43,7 +58,7 @@ impl InProcess {
         };
         let mut server = Server::start(loaded.config, engine, sockets).expect("the server starts");
         server.restored().expect("nothing is to be loaded");
-        InProcess { server: Some(server), address, workers }
+        InProcess { server: Some(server), directory, address, workers }
     }
 
     /// A new client.
@@ -134,6 +149,8 @@ impl Drop for InProcess {
         let server = self.server.take().expect("dropped once");
         server.shared.stop();
         let ended = server.wait();
+        // What is left of it is in the way of nobody.
+        drop(std::fs::remove_dir_all(&self.directory));
         // A second panic would hide the first.
         if !std::thread::panicking() {
             ended.expect("the workers end well");

@@ -19,7 +19,9 @@ pub struct EntryMut<'a> {
 }
 
 impl<'a> EntryMut<'a> {
+    #[inline]
     pub(super) fn new(table: &'a mut Table, at: Location, hash: Hash) -> Self {
+        table.before_change(at.entry);
         Self { table, at, hash }
     }
 
@@ -227,9 +229,9 @@ impl<'a> EntryMut<'a> {
     /// Moves the entry to a new allocation with another body; what it had was lifted out or copied. Key, expiry and clock stay.
     fn reallocate(&mut self, body: Body<'_>) {
         let old = self.at.entry;
-        let clock = Entry::new(old).clock();
-        let new =
-            RawEntry::allocate(old.key(), Content { body, expire_at_ms: old.expire_at_ms(), clock, modified: false });
+        let (clock, epoch) = (Entry::new(old).clock(), old.epoch());
+        let content = Content { body, expire_at_ms: old.expire_at_ms(), clock, modified: false, epoch };
+        let new = RawEntry::allocate(old.key(), content);
         self.at.segment.set(self.at.index, self.hash.fingerprint(), new);
         old.free_shell();
         self.at.entry = new;

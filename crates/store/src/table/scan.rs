@@ -7,8 +7,9 @@
 
 use super::Table;
 use crate::directory::Directory;
-use crate::entry::Entry;
+use crate::entry::{Entry, RawEntry};
 use crate::segment::Segment;
+use crate::snapshot::Epoch;
 
 /// Bits of a cursor: [`Table::scan`] returns values below `1 << POSITION_BITS`.
 pub const POSITION_BITS: u32 = 32;
@@ -36,6 +37,33 @@ impl Table {
             position = next;
         }
         if position < END { position } else { 0 }
+    }
+
+    /// As [`Table::scan`], for the entries that are not of this epoch: each is moved to it and given to `f`. Answers how many were
+    /// looked at, too.
+    pub(crate) fn take_earlier(
+        &mut self,
+        epoch: Epoch,
+        cursor: u64,
+        budget: usize,
+        f: &mut dyn FnMut(RawEntry),
+    ) -> (u64, usize) {
+        let Some(directory) = self.directory() else {
+            return (0, 0);
+        };
+        let (mut position, mut visited) = (cursor, 0);
+        while position < END && visited < budget.max(1) {
+            let (segment, next) = segment_at(directory, position);
+            segment.entries().for_each(|(_, entry)| crate::prefetch::prefetch(entry.as_ptr().as_ptr()));
+            // Where segments were merged some have been here before: these are of the epoch already.
+            for (_, entry) in segment.entries().filter(|(_, entry)| entry.epoch() != epoch) {
+                entry.set_epoch(epoch);
+                f(entry);
+            }
+            visited += segment.len().max(1);
+            position = next;
+        }
+        (if position < END { position } else { 0 }, visited)
     }
 
     /// Where a key is in the space of directory hashes.

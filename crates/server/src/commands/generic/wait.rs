@@ -36,7 +36,8 @@ pub(super) fn waitaof(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let (lsn, until_ms) = *exec.session.awaits.get_or_insert((exec.shared.log.end(), until_ms));
     let is_durable = durable.is_some_and(|durable| durable >= lsn);
     let now_ms = exec.now_ms();
-    let is_over = i64::from(is_durable) >= local && replicas == 0 || until_ms.is_some_and(|until_ms| until_ms <= now_ms);
+    let is_over =
+        i64::from(is_durable) >= local && replicas == 0 || until_ms.is_some_and(|until_ms| until_ms <= now_ms);
     if is_over || exec.in_transaction() {
         exec.session.awaits = None;
         let mut reply = exec.reply.put();

@@ -4,23 +4,18 @@ use super::Text;
 use crate::exec::Exec;
 use crate::persist::aof;
 use crate::persist::load::Progress;
-use crate::pubsub::Kind;
+use crate::persist::save::Kind;
+use crate::pubsub;
 use crate::stats::WorkerStats;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 pub fn persistence(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
     let load = &shared.persist.load;
     text.field("loading", u8::from(load.is_under_way()));
-    text.zeros(&["async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"]);
-    text.field("current_fork_perc", "0.00");
-    text.zeros(&["current_save_keys_processed", "current_save_keys_total"]);
-    text.field("rdb_changes_since_last_save", shared.sum(|s| s.dirty.value()));
-    text.field("rdb_bgsave_in_progress", 0);
-    text.field("rdb_last_save_time", shared.identity.started_ms / 1000);
-    text.field("rdb_last_bgsave_status", "ok");
-    text.field("rdb_last_bgsave_time_sec", -1);
-    text.field("rdb_current_bgsave_time_sec", -1);
-    text.zeros(&["rdb_saves", "rdb_last_cow_size"]);
+    text.field("async_loading", 0);
+    snapshots(exec, text);
     text.field("rdb_last_load_keys_expired", load.progress.expired());
     text.field("rdb_last_load_keys_loaded", load.progress.keys());
     log(exec, text);
@@ -73,6 +68,31 @@ fn log(exec: &mut Exec<'_>, text: &mut Text) {
     }
 }
 
+/// What is called copy-on-write in Redis is here what is held for a snapshot because it was about to change.
+fn snapshots(exec: &Exec<'_>, text: &mut Text) {
+    let (shared, saving) = (exec.shared, &exec.shared.persist.save);
+    let (running, last, progress) = (saving.running(), saving.last(), saving.progress());
+    let of_running = |value: u64| if running.is_some() { value } else { 0 };
+    let held = shared.keyspace.handed_bytes() as u64;
+    text.field("current_cow_peak", of_running(progress.held_peak.load(Relaxed) as u64));
+    text.field("current_cow_size", of_running(held));
+    text.field("current_cow_size_age", 0);
+    text.field("current_fork_perc", "0.00");
+    text.field("current_save_keys_processed", of_running(progress.keys.load(Relaxed)));
+    text.field("current_save_keys_total", of_running(progress.total.load(Relaxed)));
+    let dirty = shared.sum(|s| s.dirty.value());
+    text.field("rdb_changes_since_last_save", dirty.saturating_sub(last.dirty));
+    let background = running.filter(|running| running.kind == Kind::Background);
+    text.field("rdb_bgsave_in_progress", u8::from(background.is_some()));
+    text.field("rdb_last_save_time", shared.last_save_s());
+    text.field("rdb_last_bgsave_status", if saving.has_failed() { "err" } else { "ok" });
+    let seconds = |time: Option<Duration>| time.map_or(-1, |time| time.as_secs().cast_signed());
+    text.field("rdb_last_bgsave_time_sec", seconds(last.took));
+    text.field("rdb_current_bgsave_time_sec", seconds(background.map(|running| running.since.elapsed())));
+    text.field("rdb_saves", last.count);
+    text.field("rdb_last_cow_size", last.held_peak);
+}
+
 pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
     let rates = shared.rates.per_second();
@@ -101,9 +121,9 @@ pub fn stats(exec: &mut Exec<'_>, text: &mut Text) {
     text.field("current_eviction_exceeded_time", current_ms);
     text.field("keyspace_hits", shared.sum(|s| s.keyspace_hits.value()));
     text.field("keyspace_misses", shared.sum(|s| s.keyspace_misses.value()));
-    text.field("pubsub_channels", shared.pubsub.names(Kind::Channel));
-    text.field("pubsub_patterns", shared.pubsub.names(Kind::Pattern));
-    text.field("pubsubshard_channels", shared.pubsub.names(Kind::Shard));
+    text.field("pubsub_channels", shared.pubsub.names(pubsub::Kind::Channel));
+    text.field("pubsub_patterns", shared.pubsub.names(pubsub::Kind::Pattern));
+    text.field("pubsubshard_channels", shared.pubsub.names(pubsub::Kind::Shard));
     text.zeros(&["latest_fork_usec", "total_forks"]);
     text.zeros(&["migrate_cached_sockets", "slave_expires_tracked_keys", "active_defrag_hits", "active_defrag_misses"]);
     text.zeros(&["active_defrag_key_hits", "active_defrag_key_misses", "total_active_defrag_time"]);

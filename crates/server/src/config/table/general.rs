@@ -1,7 +1,7 @@
 //! The process: daemon, log, title, working directory, and what protects it from the kernel's memory killer.
 
 use super::super::check;
-use super::super::choices::{LogLevel, OomScoreAdj, SYSLOG_FACILITIES, Supervised};
+use super::super::choices::{LogLevel, OomScoreAdj, SHUTDOWN, SYSLOG_FACILITIES, Supervised};
 use super::super::directive::{Directive, Form, Kind, bound, choice, flag, list, number, of_kind, optional, text};
 
 /// The section's rows.
@@ -26,8 +26,8 @@ pub const DIRECTIVES: &[Directive] = &[
     number("hz", 10, bound::INT, "Rounds of background work per second, 1 to 500.").check(check::hz).not_yet(),
     flag("dynamic-hz", true, "More rounds of background work with many clients.").ignored("background work is spread over the workers"),
     number("shutdown-timeout", 10, bound::INT, "Seconds a shutdown waits for replicas to catch up.").not_yet(),
-    of_kind("shutdown-on-sigint", Kind::Choices { words: SHUTDOWN }, "What SIGINT does: default, or any of save, nosave, now, force.").check(check::shutdown).not_yet(),
-    of_kind("shutdown-on-sigterm", Kind::Choices { words: SHUTDOWN }, "What SIGTERM does; as shutdown-on-sigint.").check(check::shutdown).not_yet(),
+    of_kind("shutdown-on-sigint", Kind::Choices { words: SHUTDOWN }, "What SIGINT does: default, or any of save, nosave, now, force.").check(check::shutdown),
+    of_kind("shutdown-on-sigterm", Kind::Choices { words: SHUTDOWN }, "What SIGTERM does; as shutdown-on-sigint.").check(check::shutdown),
     choice("oom-score-adj", OomScoreAdj::No as u8, OomScoreAdj::WORDS, "Whether to adjust how readily the kernel kills the process for memory.").not_yet(),
     list("oom-score-adj-values", "0 200 800", Form::OomScores, "Adjustment for a primary, a replica, and background work.").not_yet(),
     flag("disable-thp", true, "Turn off transparent huge pages for the process.").at_start().not_yet(),
@@ -42,5 +42,3 @@ pub const DIRECTIVES: &[Directive] = &[
     number("watchdog-period", 0, bound::INT, "Milliseconds after which a stuck loop is logged; 0 never.").hidden().not_yet(),
     flag("extended-redis-compatibility", false, "Call the server Redis where Valkey would say Valkey.").valkey().ignored("replies name Redis versions for compatibility anyway"),
 ];
-
-const SHUTDOWN: &[(&str, u8)] = &[("default", 0), ("save", 1), ("nosave", 2), ("now", 4), ("force", 8)];

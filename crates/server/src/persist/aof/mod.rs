@@ -127,7 +127,9 @@ impl Aof {
                 let opened = writer.use_ring(ring_settings(&config));
                 let why = "aof-io uring cannot work here";
                 opened
-                    .map_err(|error| io::Error::new(error.kind(), format!("{why}: {error}. 'thread' works without it.")))
+                    .map_err(|error| {
+                        io::Error::new(error.kind(), format!("{why}: {error}. 'thread' works without it."))
+                    })
                     .and_then(|()| WriterThread::start(writer, reader, bell))
                     .map(Who::Thread)
             }

@@ -1,5 +1,0 @@
-//! Snapshots.
-
-/// The snapshots of this server.
-#[derive(Default)]
-pub struct Saving {}

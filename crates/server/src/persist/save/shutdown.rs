@@ -1,0 +1,84 @@
+//! The end of the server, and the snapshot before it.
+//!
+//! From the moment a shutdown wants to save, no client's command runs any more: the snapshot is the last word, and whatever was
+//! acknowledged is in it. If it cannot be written the server goes on, as Redis does: it does not throw data away because
+//! it was asked to stop.
+
+use super::{Kind, file, submit};
+use crate::config::{Config, ShutdownWish};
+use crate::shared::Shared;
+use crate::warning;
+
+/// How a shutdown was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// SAVE or NOSAVE; by default the server saves if there are save points.
+    pub save: Option<bool>,
+    /// It ends even if saving fails.
+    pub force: bool,
+}
+
+impl Wish {
+    /// What `shutdown-on-sigint` and `shutdown-on-sigterm` say.
+    pub fn of_signal(wish: ShutdownWish) -> Wish {
+        let save = match wish {
+            _ if wish.saves() => Some(true),
+            _ if wish.saves_not() => Some(false),
+            _ => None,
+        };
+        Wish { save, force: wish.forces() }
+    }
+
+    fn saves(self, config: &Config) -> bool {
+        self.save.unwrap_or(!config.save().is_empty())
+    }
+}
+
+/// Ends the server: at once, or when it has saved. `failed` is called if it then does not end. False: it is being ended already.
+#[must_use]
+pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Send + 'static) -> bool {
+    let saving = &shared.persist.save;
+    // What is half loaded must not replace what it is loaded from.
+    let saves = wish.saves(&shared.settings.current()) && !shared.persist.load.is_under_way();
+    if !saves || !saving.has_thread() {
+        shared.stop();
+        return true;
+    }
+    if !shared.lifecycle.begin_closing() {
+        return false;
+    }
+    crate::notice!("Saving the final RDB snapshot before exiting.");
+    let done = move |shared: &Shared, result: Result<super::Done, super::Failure>| match result {
+        Err(_) if !wish.force => {
+            warning!("Error trying to save the DB, can't exit.");
+            go_on(shared);
+            failed(shared);
+        }
+        _ => shared.stop(),
+    };
+    submit(shared, file::request(shared, Kind::Shutdown, done));
+    saving.cancel(|kind| kind != Kind::Shutdown);
+    true
+}
+
+/// SHUTDOWN ABORT. False if no shutdown is under way.
+pub fn abort(shared: &Shared) -> bool {
+    shared.lifecycle.is_closing() && {
+        // If its snapshot has not begun it is in line, and will find that nobody wants it.
+        shared.persist.save.cancel(|kind| kind == Kind::Shutdown);
+        let mut state = shared.persist.save.state();
+        let at = state.waiting.iter().position(|request| request.kind == Kind::Shutdown);
+        let waiting = at.and_then(|at| state.waiting.remove(at));
+        drop(state);
+        if let Some(request) = waiting {
+            (request.done)(shared, Err(super::Failure::Cancelled));
+        }
+        true
+    }
+}
+
+/// The server does not end after all: commands run again.
+fn go_on(shared: &Shared) {
+    shared.lifecycle.end_closing();
+    shared.tell_all();
+}
