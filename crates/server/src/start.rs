@@ -66,7 +66,11 @@ pub fn run(loaded: Loaded) -> io::Result<()> {
     let mut server = Server::start(loaded.config.clone(), engine.clone(), sockets)?;
     announce(&server.shared, &loaded.notes, &why);
     watch_signals(server.shared.clone())?;
-    let restored = server.restored();
+    let restored = match server.restored() {
+        // Who stops a server while it loads ends the load: that is no failure.
+        Err(_) if server.shared.lifecycle.is_stopping() => Ok(()),
+        restored => restored,
+    };
     match &restored {
         Ok(()) if server.shared.lifecycle.is_stopping() => {}
         Ok(()) => notice!("Ready to accept connections on port {port}"),

@@ -174,6 +174,8 @@ pub struct Local {
     pub blocking: Option<Arc<Waiter>>,
     /// The command that runs is a waiter's.
     pub serving: bool,
+    /// While the log is replayed, when `now_ms` stands still: the time of day. Else 0.
+    pub replay_clock_ms: i64,
     /// Errors of commands of the log that is being replayed.
     pub failures: Vec<load::Failure>,
     /// Times that the command that runs has begun anew, as what a thread had made for it was no use.
@@ -615,6 +617,7 @@ impl Local {
             ready_keys: VecDeque::new(),
             blocking: None,
             serving: false,
+            replay_clock_ms: 0,
             failures: Vec::new(),
             begun_anew: 0,
             kept: None,

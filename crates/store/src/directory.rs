@@ -47,6 +47,12 @@ impl Directory {
         Self::allocate(0, |_| tagged(segment), |_| i64::MAX)
     }
 
+    /// A directory of 2^`depth` segments, without keys that expire.
+    pub(crate) fn of_all(depth: u8, segments: &[Segment]) -> Self {
+        assert_eq!(segments.len(), 1 << depth);
+        Self::allocate(depth, |index| tagged(segments[index]), |_| i64::MAX)
+    }
+
     /// A directory of twice the length with the same segments.
     pub(crate) fn doubled(self) -> Self {
         let word_at = |index| self.element(index / 2).load(Ordering::Relaxed);

@@ -68,6 +68,16 @@ impl<'b> Ahead<'b> {
         unsafe { self.root(hash).prefetch_element(hash.below_shard(bits)) };
     }
 
+    /// Requests what adding a key changes.
+    #[inline]
+    pub fn room(&self, hash: Hash) {
+        let bits = self.keyspace.shard_bits;
+        // SAFETY: the batch, which is borrowed as long as `self`, lasts while this reads.
+        if let Some((segment, buckets)) = unsafe { self.root(hash).segment(hash.below_shard(bits)) } {
+            Segment::prefetch_room(segment.as_ptr(), buckets, hash.fingerprint());
+        }
+    }
+
     #[inline]
     fn root(&self, hash: Hash) -> &'b Root {
         // 14 bits fit.

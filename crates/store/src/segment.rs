@@ -23,7 +23,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU16, Ordering::Relaxed};
 
 use crate::entry::RawEntry;
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_to_write};
 
 /// Slots in a bucket: 8 words are one cache line.
 const BUCKET: usize = 8;
@@ -403,6 +403,15 @@ impl Segment {
         prefetch(line);
     }
 
+    /// Requests what adding a fingerprint reads and changes: the header, and the buckets in which it can be.
+    #[inline]
+    pub(crate) fn prefetch_room(base: NonNull<Header>, buckets: usize, fingerprint: u16) {
+        let home = home(fingerprint, buckets);
+        for line in [0, 1 + home, 1 + next(home, buckets)] {
+            prefetch_to_write(base.as_ptr().wrapping_add(line));
+        }
+    }
+
     /// Requests the entries that the home bucket has for a fingerprint.
     #[inline]
     pub(crate) fn prefetch_entries(self, buckets: usize, fingerprint: u16) {
@@ -418,6 +427,8 @@ impl Segment {
                 return;
             }
         }
+        // To say that a key is not there, and to add it, takes the header.
+        prefetch(self.as_ptr().as_ptr());
     }
 }
 

@@ -16,6 +16,9 @@ use crate::segment::{self, BUCKETS_MAX, Segment};
 /// Siblings with together at most this many entries become one segment: a quarter of its slots.
 const MERGE_MAX: usize = BUCKETS_MAX * 8 / 4;
 
+/// Most keys that a segment has on average when room is reserved.
+const RESERVED_MEAN: usize = BUCKETS_MAX * 8 * 3 / 4;
+
 /// A split must separate keys within this many further bits; else the hash is at fault, and doubling the directory no help.
 const SEPARABLE_BITS: u32 = 8;
 
@@ -55,6 +58,26 @@ impl Table {
         } else {
             self.rebuild(directory, index, segment::step_above(segment.buckets()));
         }
+    }
+
+    /// Makes room for so many keys if there is none yet: while they come hardly a segment has to be built larger or split. As the
+    /// number is a guess, no key needs the room, and none is refused beyond it.
+    pub fn reserve(&mut self, keys: usize) {
+        // A single segment is made fast enough when it is needed.
+        if !self.is_empty() || keys <= RESERVED_MEAN {
+            return;
+        }
+        self.release();
+        let segments = keys.div_ceil(RESERVED_MEAN).next_power_of_two();
+        let depth = u8::try_from(segments.trailing_zeros()).expect("fewer than 2^64").min(DEPTH_MAX);
+        let mean = keys >> depth;
+        // Some have more keys than others.
+        let buckets = segment::step_for(mean + mean / 8);
+        let segments: Vec<Segment> = (0..1 << depth).map(|_| Segment::allocate(buckets, depth)).collect();
+        let directory = Directory::of_all(depth, &segments);
+        self.deepest = u32::try_from(segments.len()).expect("at most 2^26");
+        self.account(directory.size() + segments.iter().map(|segment| segment.size()).sum::<usize>(), 0);
+        self.set_directory(directory);
     }
 
     /// Merges or shrinks the segment from which a key was just removed, if it is nearly empty.

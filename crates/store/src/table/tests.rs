@@ -284,6 +284,40 @@ fn segments_are_three_quarters_full_on_average() {
 }
 
 #[test]
+fn reserved_room_is_filled_exceeded_and_given_back() {
+    for (reserved, keys) in
+        [(0, 500), (90, 500), (1000, 0), (1000, 40), (5000, 5000), (5000, 20_000), (1 << 17, 100_000)]
+    {
+        let mut table = StandaloneTable::new((1, 2), 4);
+        table.reserve(reserved);
+        check_invariants(&table);
+        (0..keys).for_each(|n| assert!(insert(&mut table, &key_of(n), Some(1_000_000 + n as i64))));
+        check_invariants(&table);
+        let grown = table.directory().map(Directory::depth);
+        // There are keys: they stay as they are.
+        table.reserve(1 << 20);
+        assert!(keys == 0 || table.directory().map(Directory::depth) == grown);
+        (0..keys).for_each(|n| assert!(table.find(table.hash(&key_of(n)), &key_of(n)).is_some(), "{n} of {keys}"));
+        (0..keys).for_each(|n| assert!(delete(&mut table, &key_of(n))));
+        check_invariants(&table);
+        table.release();
+        assert_eq!((table.len(), table.bytes()), (0, 0));
+    }
+}
+
+#[test]
+fn reserved_room_takes_about_the_memory_that_growing_does() {
+    for keys in [200, 1000, 5000, 20_000, 70_000] {
+        let grown = filled(keys);
+        let mut table = StandaloneTable::new((1, 2), 4);
+        table.reserve(keys);
+        (0..keys).for_each(|n| assert!(insert(&mut table, &key_of(n), None)));
+        check_invariants(&table);
+        assert!(table.bytes() * 10 < grown.bytes() * 12, "{keys} keys: {} and {} bytes", table.bytes(), grown.bytes());
+    }
+}
+
+#[test]
 fn removing_everything_gives_memory_back() {
     let mut table = filled(50_000);
     let full = table.bytes();

@@ -34,6 +34,8 @@ pub(super) struct Cut {
     pub file: Arc<File>,
     pub bytes: Vec<u8>,
     pub db: usize,
+    /// How many keys a shard will have in this database, as the file says.
+    pub expected: usize,
     /// Where they begin in the file.
     pub offset: u64,
 }
@@ -149,10 +151,9 @@ impl Worker<'_> {
             }
             group.push((key, hash));
         }
-        for (_, hash) in &group {
-            if let Some(ahead) = &ahead {
-                ahead.bucket(*hash);
-            }
+        if let Some(ahead) = &ahead {
+            group.iter().for_each(|(_, hash)| ahead.directory(*hash));
+            group.iter().for_each(|(_, hash)| ahead.room(*hash));
         }
         for (key, hash) in &group {
             self.put_key(&cut, key, *hash, inserting)?;
@@ -187,7 +188,11 @@ impl Worker<'_> {
         let mut digits = itoa::Buffer::new();
         let name = bytes_of(&key.name, &mut digits);
         let clock = self.clock(&key.entry);
-        let put = shard.table(cut.db).put(hash, name, value, key.entry.expire_at_ms, clock);
+        let table = shard.table(cut.db);
+        if table.is_empty() {
+            table.reserve(cut.expected);
+        }
+        let put = table.put(hash, name, value, key.entry.expire_at_ms, clock);
         if put.replaced { Err(duplicate(&cut.file, name, cut.offset + key.end)) } else { Ok(()) }
     }
 

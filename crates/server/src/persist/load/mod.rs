@@ -151,6 +151,6 @@ impl Local {
     /// from now on, or notes the time of.
     #[inline]
     pub fn clock_ms(&self) -> i64 {
-        if self.now_ms == REPLAY_MS { crate::now_ms() } else { self.now_ms }
+        self.now_ms.max(self.replay_clock_ms)
     }
 }

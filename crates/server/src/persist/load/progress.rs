@@ -110,10 +110,9 @@ impl Progress {
         }
         self.told_ms.store(now_ms, Relaxed);
         notice!(
-            "Loading: {:.2}% of {} bytes, {} keys, about {} s to go",
+            "Loading: {:.2}% of {} bytes, about {} s to go",
             self.percent(),
             self.total_bytes(),
-            self.keys(),
             self.eta_s(now_ms)
         );
     }

@@ -14,8 +14,8 @@ use crate::config::Events;
 use crate::connection::{Connection, State as Doing};
 use crate::session::{Peer, ReplyMode, Session};
 use crate::shared::Shared;
-use crate::warning;
 use crate::worker::{Local, State};
+use crate::{notice, warning};
 use gimmal_io::ConnId;
 use gimmal_log::Lsn;
 use gimmal_store::Batch;
@@ -31,6 +31,7 @@ const TOLD: u64 = 20;
 /// Feeds the log's commands to the server.
 pub struct Replay {
     shared: Arc<Shared>,
+    started: Instant,
 }
 
 /// What was replayed.
@@ -55,7 +56,7 @@ impl Replay {
     /// A replay that begins. Called by the loader, after [`begin`](super::begin).
     pub fn new(shared: &Arc<Shared>) -> Replay {
         shared.persist.load.replayed.reset();
-        Replay { shared: Arc::clone(shared) }
+        Replay { shared: Arc::clone(shared), started: Instant::now() }
     }
 
     /// Executes a piece of the log, whose first byte is at `lsn`; where one `begins_file`, database 0 is selected. A command may
@@ -78,6 +79,8 @@ impl Replay {
         load.pieces.hand_out(&self.shared, Piece { bytes: Vec::new(), lsn: None, begins: true })?;
         load.pieces.wait(&self.shared)?;
         let replayed = load.replayed.so_far();
+        let seconds = self.started.elapsed().as_secs_f64();
+        notice!("Log loaded: {} commands, {seconds:.3} seconds", replayed.commands);
         if replayed.errors > 0 {
             warning!("{} of {} commands of the log answered an error", replayed.errors, replayed.commands);
         }
@@ -166,6 +169,7 @@ struct Usual {
 
 impl Usual {
     fn put_aside(local: &mut Local) -> Usual {
+        local.replay_clock_ms = crate::now_ms();
         Usual {
             now_ms: std::mem::replace(&mut local.now_ms, REPLAY_MS),
             gates: std::mem::take(&mut local.gates),
@@ -179,6 +183,7 @@ impl Usual {
 
     fn put_back(self, local: &mut Local) {
         let Usual { now_ms, gates, log_active, monitored, events, hits, misses } = self;
+        local.replay_clock_ms = 0;
         (local.now_ms, local.gates, local.log_active) = (now_ms, gates, log_active);
         (local.monitored, local.events) = (monitored, events);
         local.stats.keyspace_hits.set(hits);

@@ -31,6 +31,8 @@ pub struct Snapshot {
 /// Remarks that are kept, and how long one may be.
 const REMARKS: usize = 64;
 const REMARK_BYTES: usize = 4096;
+/// Bytes that a key has at least, about.
+const KEY_BYTES: u64 = 8;
 /// Bytes of a chunk while keys are delayed, so that the delay is spread.
 const DELAYED_BYTES: usize = 512;
 
@@ -48,7 +50,9 @@ pub fn snapshot(shared: &Shared, path: &Path, keep_expired: bool) -> Result<Snap
     let config = shared.settings.current();
     let damaged = |error| LoadError::Snapshot { path: path.to_owned(), error };
     let io = |error| LoadError::Io(path.to_owned(), error);
-    let mut reader = Reader::new(fs::File::open(path).map_err(io)?).map_err(damaged)?;
+    let file = fs::File::open(path).map_err(io)?;
+    let most_keys = file.metadata().map_err(io)?.len() / KEY_BYTES;
+    let mut reader = Reader::new(file).map_err(damaged)?;
     reader.check_sum(config.rdbchecksum());
     let alive_ms = if keep_expired { i64::MIN } else { crate::now_ms() };
     let file = Arc::new(File { path: path.to_owned(), version: reader.version(), alive_ms });
@@ -59,6 +63,8 @@ pub fn snapshot(shared: &Shared, path: &Path, keep_expired: bool) -> Result<Snap
         limits: Limits::of(&config),
         delay: Delay::of(config.key_load_delay()),
         read: 0,
+        most_keys,
+        expected: 0,
         noted: Noted::default(),
         snapshot: Snapshot::default(),
     };
@@ -89,6 +95,10 @@ struct Loader<'s> {
     delay: Delay,
     /// Bytes that were reported.
     read: u64,
+    /// Keys that the file has room for: what it says may be wrong.
+    most_keys: u64,
+    /// Keys of the current database for each shard.
+    expected: usize,
     noted: Noted,
     snapshot: Snapshot,
 }
@@ -107,7 +117,8 @@ impl Loader<'_> {
             while let Some(cut) = reader.keys(limit).map_err(|error| self.damaged(error))? {
                 let db = self.database(cut.db)?;
                 let keys = cut.keys;
-                let cut = Cut { file: Arc::clone(&self.file), bytes: cut.bytes.to_vec(), db, offset: cut.offset };
+                let (file, expected) = (Arc::clone(&self.file), self.expected);
+                let cut = Cut { file, bytes: cut.bytes.to_vec(), db, expected, offset: cut.offset };
                 self.hand_out(Chunk::Cut(cut), keys, reader.position())?;
             }
             let item = reader.next().map_err(|error| self.damaged(error))?;
@@ -132,7 +143,11 @@ impl Loader<'_> {
                         warning!("{path} has data of modules, which this server does not have: they are left out");
                     }
                 }
-                Item::Database(_) | Item::Sizes { .. } => {}
+                Item::Database(_) => self.expected = 0,
+                Item::Sizes { keys, .. } => {
+                    let keys = keys.min(self.most_keys) / self.shared.keyspace.shards() as u64;
+                    self.expected = usize::try_from(keys).unwrap_or(0);
+                }
                 Item::End => {
                     self.report(reader.position());
                     return Ok(());
