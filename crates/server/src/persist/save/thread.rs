@@ -3,8 +3,8 @@
 //! A step takes some µs of a shard's lock, or of nothing: what was handed over by those who change keys comes first, so that it
 //! does not pile up. Encoding, compressing, writing and syncing happen outside of gate and locks, where they hold up nobody.
 //!
-//! The thread visits the gate: a worker that is alone is so again when the snapshot is over. It runs at the workers' priority while
-//! it may hold locks; what it must not do is take all the time of a processor that a worker wants, so it yields after each step.
+//! The thread visits the gate: a worker that is alone is so again when the snapshot is over. It runs at the workers' priority, since it
+//! holds locks; it pauses only where a shard is locked.
 //!
 //! If writing fails the walk goes on without, since it is the walk that brings every entry to the new epoch.
 
