@@ -47,6 +47,7 @@ mod aside;
 mod blocks;
 mod doorbell;
 mod log;
+pub mod mutant;
 #[allow(unsafe_code)]
 mod read;
 pub mod record;

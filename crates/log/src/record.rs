@@ -14,6 +14,7 @@ use gimmal_resp::{encode_array_header, encode_bulk, encode_bulk_header, encode_c
 
 use crate::LARGE_RECORD;
 use crate::append::Part;
+use crate::mutant::{self, Mutant};
 
 /// A record being encoded. Made before any lock is taken; kept and cleared for reuse.
 #[derive(Debug, Default)]
@@ -55,6 +56,9 @@ impl Record {
     /// When the record has commands already.
     pub fn transaction(&mut self) -> &mut Record {
         assert!(self.is_empty(), "a record is a transaction from its start");
+        if mutant::is(Mutant::MultiSplit) {
+            return self;
+        }
         self.transaction = true;
         self.bytes.extend_from_slice(MULTI);
         self

@@ -17,6 +17,7 @@ use crate::shared::Shared;
 use crate::tx::Watch;
 use crate::worker::{Local, value_arg};
 use gimmal_log::Lsn;
+use gimmal_log::mutant::{self, Mutant};
 use gimmal_log::record::Record;
 use gimmal_store::types::{Aggregate, Kind, Type};
 use gimmal_store::{
@@ -369,7 +370,7 @@ impl<'a> Exec<'a> {
     #[inline(always)]
     fn depend(&mut self, shard: &mut Shard<'_>, db: usize, hash: Hash) {
         let state = shard.state();
-        if state.last_lsn > self.local.released {
+        if state.last_lsn > self.local.released && !mutant::is(Mutant::NoReadGate) {
             self.depends_on = self.depends_on.max(state.newest(db, hash, self.local.released));
         }
     }

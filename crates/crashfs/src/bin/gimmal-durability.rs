@@ -16,10 +16,22 @@ const USAGE: &str =
     "usage: gimmal-durability [--seconds N] [--cuts N] [--writers N] [--readers N] [--pipeline N] [--keys N]
                          [--personality strict-posix|ext4-like] [--policies POLICY,...] [--again-every N]
                          [--damage-every N] [--every MS:COMMAND] [--rule RULE] [--capacity BYTES] [--keep DIR]
-                         [--allow-refusal] [--seed N] [--scratch DIR] [--expect kept|lost] -- COMMAND {dir} {port} ...";
+                         [--allow-refusal] [--seed N] [--scratch DIR] [--expect kept|lost|P1,P4,...]
+                         -- COMMAND {dir} {port} ...";
+
+/// What must come out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// Nothing is broken.
+    Kept,
+    /// Something is.
+    Lost,
+    /// One of the properties is that the plan seeks.
+    Broken,
+}
 
 fn main() -> Result<ExitCode> {
-    let (plan, is_loss_expected) = arguments()?;
+    let (plan, expected) = arguments()?;
     let report = plan.run()?;
     for (cut, violations) in &report.examples {
         println!("{cut}:");
@@ -31,12 +43,17 @@ fn main() -> Result<ExitCode> {
         }
     }
     println!("durability: {}", report.summary());
-    Ok(if report.is_kept() == is_loss_expected { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let is_as_expected = match expected {
+        Expected::Kept => report.is_kept(),
+        Expected::Lost => !report.is_kept(),
+        Expected::Broken => report.is_caught(&plan.sought),
+    };
+    Ok(if is_as_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn arguments() -> Result<(Plan, bool)> {
+fn arguments() -> Result<(Plan, Expected)> {
     let mut plan = Plan::new(Vec::new());
-    let mut is_loss_expected = false;
+    let mut expected = Expected::Kept;
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -65,7 +82,18 @@ fn arguments() -> Result<(Plan, bool)> {
             Long("allow-refusal") => plan.is_refusal_allowed = true,
             Long("seed") => plan.seed = parser.value()?.parse()?,
             Long("scratch") => plan.scratch = parser.value()?.into(),
-            Long("expect") => is_loss_expected = parser.value()?.string()? == "lost",
+            Long("expect") => {
+                let text = parser.value()?.string()?;
+                expected = match text.as_str() {
+                    "kept" => Expected::Kept,
+                    "lost" => Expected::Lost,
+                    list => {
+                        let sought = list.split(',').map(str::parse).collect::<Result<_, String>>();
+                        plan.sought = sought.map_err(anyhow::Error::msg)?;
+                        Expected::Broken
+                    }
+                };
+            }
             Value(word) => {
                 plan.subject.argv.push(word.string()?);
                 for word in parser.raw_args()? {
@@ -77,5 +105,5 @@ fn arguments() -> Result<(Plan, bool)> {
     }
     ensure!(!plan.subject.argv.is_empty(), USAGE);
     ensure!(plan.keys > 0 && plan.pipeline > 0 && plan.clients.0 > 0, "there must be keys, a pipeline and writers");
-    Ok((plan, is_loss_expected))
+    Ok((plan, expected))
 }

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::str::FromStr;
 
 use super::history::{Action, Answer, History, Key, Operation, Recovered};
 
@@ -32,6 +33,30 @@ pub enum Property {
     P7Again,
     /// Damage to what was durable is reported, never served; an ordinary cut is no damage.
     P8Honest,
+}
+
+impl Property {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::P1Durable,
+        Self::P2Whole,
+        Self::P3Prefix,
+        Self::P4Observed,
+        Self::P5Atomic,
+        Self::P6Deleted,
+        Self::P7Again,
+        Self::P8Honest,
+    ];
+}
+
+impl FromStr for Property {
+    type Err = String;
+
+    /// `P1` to `P8`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_it = |property: &Self| text.len() == 2 && format!("{property:?}").starts_with(text);
+        Self::ALL.into_iter().find(is_it).ok_or_else(|| format!("there is no property {text:?}"))
+    }
 }
 
 /// A promise that was broken.

@@ -278,3 +278,12 @@ fn operations_that_ran_at_the_same_time_may_come_in_any_order() {
     assert_eq!(script.broken(&texts(&[])), [P4Observed]);
     assert_eq!(script.broken(&texts(&[("k", "2:1")])), []);
 }
+
+#[test]
+fn properties_are_named_by_their_numbers() {
+    let named: Vec<Property> = (1..=8).map(|nth| format!("P{nth}").parse().expect("a property")).collect();
+    assert_eq!(named, Property::ALL);
+    for wrong in ["", "P", "P9", "P1Durable", "p1"] {
+        assert!(wrong.parse::<Property>().is_err(), "{wrong:?}");
+    }
+}

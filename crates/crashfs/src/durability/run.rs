@@ -50,6 +50,8 @@ pub struct Plan {
     pub commands: Vec<(Duration, String)>,
     /// Faults during the load. The server may then end, as it may when the disk is full.
     pub rules: Vec<Rule>,
+    /// The run ends at the first cut that breaks one of these.
+    pub sought: Vec<Property>,
     /// Whether a server may refuse what a cut left.
     pub is_refusal_allowed: bool,
     /// What the disk holds, in bytes.
@@ -104,6 +106,7 @@ impl Plan {
             damage_every: 0,
             commands: Vec::new(),
             rules: Vec::new(),
+            sought: Vec::new(),
             is_refusal_allowed: false,
             capacity_bytes: Options::default().capacity_bytes,
             keep: None,
@@ -159,6 +162,9 @@ impl Run<'_> {
         let index = Index::new(&life.history);
         let mut replay = recording.replay();
         for (nth, (position, seed, policy)) in (1..).zip(cuts) {
+            if self.report.is_caught(&self.plan.sought) {
+                break;
+            }
             let name = format!("cut at {position} of {}, seed {seed}, {policy}", recording.operations.len());
             let nothing = Recovered::default();
             if self.plan.damage_every > 0 && nth % self.plan.damage_every == 0 {
@@ -410,6 +416,11 @@ impl Report {
     /// Whether nothing was broken.
     pub fn is_kept(&self) -> bool {
         self.broken.is_empty()
+    }
+
+    /// Whether one of these was broken.
+    pub fn is_caught(&self, sought: &[Property]) -> bool {
+        sought.iter().any(|property| self.broken.contains_key(property))
     }
 
     /// A line of numbers.

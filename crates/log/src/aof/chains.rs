@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::disk::DiskFile;
 use crate::Lsn;
+use crate::mutant::{self, Mutant};
 
 /// Whether chains wait for each other (`aof-uring-order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +227,8 @@ impl Chains {
         let chain = &mut self.flying[at];
         let (file, bytes) = (Arc::clone(&chain.file), Arc::clone(&chain.bytes));
         if chain.done < bytes.len() {
-            let (from, offset, linked) = (chain.done, chain.offset + chain.done as u64, chain.sync);
+            let linked = chain.sync && !mutant::is(Mutant::UnlinkedSync);
+            let (from, offset) = (chain.done, chain.offset + chain.done as u64);
             self.queue.push(number, Operation::Write { file, bytes, from, offset, linked }).map_err(Broken::Ring)?;
             chain.outstanding += 1;
         }
@@ -246,10 +248,13 @@ impl Chains {
         let is_sync = number % 2 == 1;
         match result {
             // The sync ran, so the write before it was whole.
-            Ok(_) if is_sync => chain.synced = chain.done == chain.bytes.len(),
+            Ok(_) if is_sync => {
+                chain.synced = chain.done == chain.bytes.len() || mutant::is(Mutant::UnlinkedSync);
+            }
             Ok(0) => return Err(Broken::Write(io::ErrorKind::WriteZero.into())),
             Ok(count) => chain.done += count,
             Err(error) if is_transient(&error) => {}
+            Err(_) if is_sync && mutant::is(Mutant::RetryAfterEio) => {}
             Err(error) if is_sync => return Err(Broken::Sync(error)),
             Err(error) if super::writer::is_full(&error) => return Err(Broken::Full(error)),
             Err(error) => return Err(Broken::Write(error)),

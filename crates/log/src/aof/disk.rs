@@ -10,6 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::mutant::{self, Mutant};
+
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
@@ -117,6 +119,9 @@ impl Disk for RealDisk {
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        if mutant::is(Mutant::NoDirsync) {
+            return Ok(());
+        }
         File::open(path)?.sync_all()
     }
 }
@@ -138,6 +143,9 @@ impl DiskFile for RealFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        if mutant::is(Mutant::NoFsync) {
+            return Ok(());
+        }
         self.0.sync_data()
     }
 

@@ -16,6 +16,7 @@ use io_uring::{IoUring, opcode, squeue};
 
 use super::chains::{Done, Operation, Queue, RingSettings};
 use super::disk::DiskFile;
+use crate::mutant::{self, Mutant};
 
 /// What an operation in flight needs.
 type Held = (Arc<dyn DiskFile>, Option<Arc<Vec<u8>>>);
@@ -81,7 +82,11 @@ impl Queue for Ring {
             }
             Operation::Sync { file } => {
                 let fd = Fd(file.descriptor().ok_or_else(no_file)?.as_raw_fd());
-                (opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(), (file, None))
+                let entry = match mutant::is(Mutant::NoFsync) {
+                    false => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+                    true => opcode::Nop::new().build(),
+                };
+                (entry, (file, None))
             }
         };
         // A chain must not be spread over two submissions: there is room for both of its entries before its first.

@@ -24,6 +24,7 @@ use super::header::{BLOCK, FILL, HEAD, Header, Kind, MAX_LENGTH, encode_timestam
 use super::progress::{Condition, Progress};
 use super::ring::Ring;
 use super::sync_thread::{SyncThread, Synced};
+use crate::mutant::{self, Mutant};
 use crate::read::{Chunk, Reader};
 use crate::{Log, Lsn};
 
@@ -300,13 +301,19 @@ impl Writer {
         let (rotation, stop) = self.take_orders()?;
         self.collect_sync()?;
         self.begin_file()?;
-        let up_to = rotation.map_or(readable, |lsn| lsn.min(readable));
+        let mut up_to = rotation.map_or(readable, |lsn| lsn.min(readable));
+        if mutant::is(Mutant::MultiSplit) {
+            up_to = mutant::split(reader, self.written..up_to);
+        }
         if up_to > self.written && self.chains.as_ref().is_none_or(Chains::has_room) {
             if self.must_wait_for_sync() {
                 return Ok(Step::Blocked(POLL));
             }
             self.write_group(reader, up_to)?;
             reader.consumed(up_to);
+        }
+        if mutant::is(Mutant::AckBeforeFsync) {
+            self.log.release(self.in_kernel);
         }
         self.sync_by_policy()?;
         self.release();
@@ -505,7 +512,10 @@ impl Writer {
     /// Syncs on this thread.
     fn sync_now(&mut self) -> Outcome<()> {
         let started = Instant::now();
-        let result = self.place.file.sync_data();
+        let mut result = self.place.file.sync_data();
+        if mutant::is(Mutant::RetryAfterEio) {
+            result = result.or_else(|_| self.place.file.sync_data());
+        }
         self.note_sync((self.written, started.elapsed(), result))
     }
 
