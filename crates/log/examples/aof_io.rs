@@ -91,7 +91,7 @@ fn threaded(
 ) -> io::Result<Vec<Duration>> {
     let worker = std::thread::current();
     log.set_waker(0, Box::new(move || worker.unpark()));
-    let thread = WriterThread::start(writer, reader, Bell::of(log))?;
+    let thread = WriterThread::start(writer, reader, Bell::of(log)).map_err(|(error, _)| error)?;
     let one = || {
         let started = Instant::now();
         let end = appender.append(&[b'r'; 100]);

@@ -63,6 +63,12 @@ impl Log {
         self.active.load(Relaxed)
     }
 
+    /// Whether there are bytes that may still wait for their reader: while the log is active, and until it is deactivated.
+    #[inline]
+    pub fn has_reader(&self) -> bool {
+        self.has_reader.load(Relaxed)
+    }
+
     /// Starts the log at its end, or at `at_least` if that is later (the position that recovery reached). The reader gets
     /// every record appended from now on. To be called while no worker runs a command (under the gate), so that a write
     /// is either wholly before the start or logged.
@@ -76,6 +82,11 @@ impl Log {
         self.watermark.advance(reader.position());
         self.active.store(true, Release);
         reader
+    }
+
+    /// Nothing is appended from now on; what was is still the reader's, until [`Log::deactivate`]. To be called under the gate.
+    pub fn close(&self) {
+        self.active.store(false, Release);
     }
 
     /// Stops the log. What the reader did not consume is dropped; who waits for a position must be released by the caller.

@@ -160,7 +160,7 @@ impl Life {
             let piece = &base[at..base.len().min(at + 5000)];
             assert_eq!(temporary.write_at(&[std::io::IoSlice::new(piece)], at as u64)?, piece.len());
         }
-        self.directory.replace_base(BaseKind::Resp, first)?;
+        self.directory.replace_base(BaseKind::Resp, Some(first))?;
         self.directory.remove_history()
     }
 
@@ -723,7 +723,7 @@ fn a_log_that_is_switched_on_replaces_what_there_was_in_one_step() {
             while writer.step(&mut reader) == Step::More {}
             let temporary = directory.disk().open(&directory.temporary_base(), Open::Create)?;
             temporary.write_at(&[std::io::IoSlice::new(SELECT_3)], 0)?;
-            directory.replace_base(BaseKind::Resp, first)?;
+            directory.replace_base(BaseKind::Resp, Some(first))?;
             directory.remove_history()?;
             assert_eq!(directory.sizes()?.0, SELECT_3.len() as u64);
             Ok(())

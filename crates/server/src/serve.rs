@@ -591,7 +591,7 @@ impl State {
             _ => depends_on,
         };
         // While any reply is held all later ones are, also once the log has been switched off.
-        if c.held.is_empty() && (!self.local.log_active || depends_on <= self.local.released) {
+        if c.held.is_empty() && depends_on <= self.local.released {
             return;
         }
         // What the slices so far have seen, the reply will show.

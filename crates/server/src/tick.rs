@@ -5,6 +5,8 @@
 use crate::connection::State as Doing;
 use crate::evict;
 use crate::lazyfree::removal;
+use crate::persist::aof::rewrite;
+use crate::persist::save::points;
 use crate::shared::Shared;
 use crate::tracking;
 use crate::worker::{Action, Local, State};
@@ -92,7 +94,8 @@ pub fn tick(state: &mut State) {
     evict::clients::tick(state);
     if state.local.id == 0 {
         state.shared.look_at_rates(now);
-        crate::persist::save::points::tick(state);
+        points::tick(state);
+        rewrite::tick(state);
     }
     state.local.stats.timers_ns.add(u64::try_from(now.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
@@ -119,6 +122,8 @@ fn expire(state: &mut State, started: Instant) {
     let keyspace = &shared.keyspace;
     let (workers, me) = (shared.mail.len(), state.local.id);
     let batch = keyspace.gate().enter(me);
+    // It may have been switched on since the pass began.
+    state.local.look_at_log(&shared);
     let now_ms = state.local.now_ms;
     // Looks without the locks: most shards have nothing due.
     let due: Vec<usize> = (0..keyspace.databases()).filter(|&db| keyspace.earliest_ms(&batch, db) < now_ms).collect();

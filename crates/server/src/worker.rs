@@ -443,12 +443,12 @@ impl State {
 
     /// Whether any reply waits for the log.
     fn holds_replies(&self) -> bool {
-        self.local.log_active && self.connections.iter().any(|(_, c)| !c.held.is_empty())
+        self.connections.iter().any(|(_, c)| !c.held.is_empty())
     }
 
     /// False if the log was released so far that a held reply may go, or a waiting write may run.
     fn may_sleep_on_log(&mut self) -> bool {
-        if !self.local.log_active || self.holding.is_empty() {
+        if self.holding.is_empty() {
             return true;
         }
         let mut lowest = Lsn::MAX;
@@ -681,7 +681,8 @@ impl Local {
     #[inline]
     pub fn look_at_log(&mut self, shared: &Shared) {
         self.log_active = shared.log.is_active();
-        let holds = self.log_active && self.holds_replies;
+        // A log that was switched off still has what was acknowledged by nobody.
+        let holds = self.holds_replies && (self.log_active || shared.log.has_reader());
         self.released = if holds { shared.log.released() } else { Lsn::MAX };
         self.log_failed = holds && shared.persist.aof.state() == aof::State::Failed;
     }

@@ -37,7 +37,8 @@ fn check(command: &mut Command) -> (String, bool) {
 }
 
 fn snapshot(has_checksum: bool, keys: usize) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), Options { version: Version::V10, ..Options::default() }, has_checksum).expect("a file");
+    let mut writer =
+        Writer::new(Vec::new(), Options { version: Version::V10, ..Options::default() }, has_checksum).expect("a file");
     writer.aux("redis-ver", b"7.0.15").expect("a remark");
     writer.database(0, keys as u64, 1).expect("a database");
     let past = Meta { expire_at_ms: Some(1), ..Meta::default() };
@@ -78,7 +79,10 @@ fn a_snapshot_is_counted_and_damage_is_found() {
     assert!(sound && text.contains("14 bytes follow its end"), "{text}");
 
     let (text, sound) = of(&whole[..whole.len() - 30]);
-    assert!(!sound && text.contains(&format!("offset {}", whole.len() - 30)) && text.contains("last key was"), "{text}");
+    assert!(
+        !sound && text.contains(&format!("offset {}", whole.len() - 30)) && text.contains("last key was"),
+        "{text}"
+    );
     let mut flipped = whole.clone();
     let at = flipped.len() - 9 - 3;
     flipped[at] ^= 1;

@@ -1,5 +1,6 @@
 //! A killed process loses nothing that it acknowledged, or showed to a reader, whatever `appendfsync` says: the server is killed
-//! in the middle of writing, again and again, and started on what it left. `KILLS=1000` for the long run.
+//! in the middle of writing, again and again, and started on what it left; every other time while its log is rewritten.
+//! `KILLS=1000` for the long run.
 
 mod running;
 
@@ -7,7 +8,7 @@ use gimmal_resp::{Reply, encode_command};
 use running::{Client, Running, Scratch};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WRITERS: usize = 4;
 const PIPELINE: u64 = 8;
@@ -50,7 +51,11 @@ fn a_killed_server_loses_nothing_that_it_acknowledged_or_showed() {
                 scope.spawn(move || write(server.port(), number, done));
                 scope.spawn(move || read(server.port(), number, done, is_over));
             }
-            std::thread::sleep(Duration::from_millis(5 + (kill as u64 * 37) % 60));
+            let time = Duration::from_millis(5 + (kill as u64 * 37) % 60);
+            match kill % 2 {
+                0 => std::thread::sleep(time),
+                _ => rewrite(&server, time),
+            }
             server.kill();
             is_over.store(true, SeqCst);
         });
@@ -60,6 +65,18 @@ fn a_killed_server_loses_nothing_that_it_acknowledged_or_showed() {
     check(&server, &done, "after all");
     eprintln!("killed {kills} times, {acknowledged} acknowledged rounds, none lost");
     assert!(acknowledged >= kills as u64, "the server wrote");
+}
+
+/// Has the log be rewritten again and again.
+fn rewrite(server: &Running, time: Duration) {
+    let mut client = server.connect();
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        let reply = client.ask("BGREWRITEAOF");
+        let text = String::from_utf8_lossy(reply.as_bytes().expect("a text")).into_owned();
+        assert!(text.contains("ground append only file rewriting"), "{text}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What the server has is at least what was acknowledged and seen, at most what was sent, and no transaction in half.

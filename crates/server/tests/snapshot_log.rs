@@ -27,10 +27,14 @@ const SNAPSHOTS: usize = 4;
 /// A key as it is taken: database, name, deadline, payload of DUMP, and the integer that it is, if it is one.
 type Key = (usize, Vec<u8>, Option<i64>, Vec<u8>, Option<i64>);
 
-/// Keeps the keys.
-struct Collector(Arc<Mutex<Vec<Key>>>);
+/// Keeps the keys, and where the snapshot began.
+struct Collector(Arc<Mutex<Vec<Key>>>, Arc<AtomicU64>);
 
 impl Sink for Collector {
+    fn flipped(&mut self, lsn: u64) {
+        self.1.store(lsn, SeqCst);
+    }
+
     fn begin(&mut self, _: &Shared, _: &Begun) -> io::Result<()> {
         Ok(())
     }
@@ -46,11 +50,11 @@ impl Sink for Collector {
         Ok(())
     }
 
-    fn finish(&mut self) -> io::Result<u64> {
+    fn finish(&mut self, _: &Shared) -> io::Result<u64> {
         Ok(0)
     }
 
-    fn abandon(&mut self) {}
+    fn abandon(&mut self, _: &Shared) {}
 }
 
 /// A snapshot that was taken: the log's position, and the keys.
@@ -62,11 +66,9 @@ struct Snapshot {
 fn take(server: &InProcess, workers: usize) -> Snapshot {
     let (keys, lsn) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
     let (done, is_done) = channel();
-    let its_lsn = lsn.clone();
     let request = Request {
         kind: Kind::Rewrite,
-        sink: Box::new(Collector(keys.clone())),
-        at_flip: Box::new(move |lsn| its_lsn.store(lsn, SeqCst)),
+        sink: Box::new(Collector(keys.clone(), lsn.clone())),
         done: Box::new(move |_, result| done.send(result).expect("somebody waits")),
     };
     let mut request = Some(request);

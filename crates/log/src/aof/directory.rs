@@ -146,16 +146,25 @@ impl Directory {
     /// # Errors
     /// The file system's.
     pub fn sizes(&self) -> io::Result<(u64, u64)> {
+        self.lengths(&self.manifest.increments)
+    }
+
+    /// As [`Directory::sizes`], without the last increment: the one that is being written.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn closed_sizes(&self) -> io::Result<(u64, u64)> {
+        let increments = &self.manifest.increments;
+        self.lengths(&increments[..increments.len().saturating_sub(1)])
+    }
+
+    fn lengths(&self, increments: &[Entry]) -> io::Result<(u64, u64)> {
         let length = |entry: &Entry| {
             let path = self.path.join(&entry.name);
             self.disk.open(&path, Open::Read).and_then(|file| file.length()).map_err(told("measuring", &path))
         };
         let base = self.manifest.base.as_ref().map_or(Ok(0), length)?;
-        let mut total = base;
-        for entry in &self.manifest.increments {
-            total += length(entry)?;
-        }
-        Ok((base, total))
+        increments.iter().try_fold((base, base), |(base, all), entry| Ok((base, all + length(entry)?)))
     }
 
     /// The base's path and how it begins, if there is a base.
@@ -224,7 +233,7 @@ impl Directory {
     ///
     /// # Errors
     /// The file system's.
-    pub fn create_increment(&mut self) -> io::Result<Increment> {
+    pub fn create_increment(&self) -> io::Result<Increment> {
         let seq = self.manifest.next_increment();
         let name = self.increment_name(seq);
         let path = self.path.join(&name);
@@ -234,6 +243,15 @@ impl Directory {
         file.sync_data().map_err(told("syncing", &path))?;
         self.sync_names(&self.path)?;
         Ok(Increment { file, nonce, name, seq })
+    }
+
+    /// Removes a file of [`Directory::create_increment`] that no manifest names.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn remove_unnamed(&self, name: &str) -> io::Result<()> {
+        let path = self.path.join(name);
+        self.disk.remove(&path).map_err(told("removing", &path))
     }
 
     fn increment_name(&self, seq: u64) -> String {
@@ -256,11 +274,11 @@ impl Directory {
 
     /// The second step of a rewrite: the file at [`Directory::temporary_base`] becomes the base; what it replaces, the old
     /// base and the increments before `first` (the number of the increment that begins at the base's LSN), becomes history.
-    /// The manifest names `first` from now on, if it did not.
+    /// The manifest names `first` from now on, if it did not. Without `first` the log is the base alone.
     ///
     /// # Errors
     /// The file system's. The old files are still what a recovery uses then.
-    pub fn replace_base(&mut self, kind: BaseKind, first: u64) -> io::Result<()> {
+    pub fn replace_base(&mut self, kind: BaseKind, first: Option<u64>) -> io::Result<()> {
         let (seq, name) = (self.manifest.next_base(), self.next_base_name(kind));
         let (from, to) = (self.temporary_base(), self.path.join(&name));
         let file = self.disk.open(&from, Open::Write).map_err(told("opening", &from))?;
@@ -268,10 +286,13 @@ impl Directory {
         self.disk.rename(&from, &to).map_err(told("renaming", &from))?;
         self.sync_names(&self.path)?;
         let mut manifest = self.manifest.clone();
-        let (old, kept): (Vec<Entry>, _) = manifest.increments.into_iter().partition(|entry| entry.seq < first);
+        let is_old = |entry: &Entry| first.is_none_or(|first| entry.seq < first);
+        let (old, kept): (Vec<Entry>, _) = manifest.increments.into_iter().partition(is_old);
         manifest.increments = kept;
-        if manifest.increments.first().is_none_or(|entry| entry.seq != first) {
-            manifest.increments.insert(0, Entry { name: self.increment_name(first), seq: first });
+        if let Some(seq) = first
+            && manifest.increments.first().is_none_or(|entry| entry.seq != seq)
+        {
+            manifest.increments.insert(0, Entry { name: self.increment_name(seq), seq });
         }
         manifest.history.extend(manifest.base.replace(Entry { name, seq }));
         manifest.history.extend(old);

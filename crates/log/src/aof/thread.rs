@@ -1,7 +1,7 @@
 //! A thread that runs a [`Writer`] (`aof-io thread`): while one group is synced, the next fills; nothing else batches.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, Builder, JoinHandle, Thread};
 use std::time::Duration;
 
@@ -51,12 +51,22 @@ impl WriterThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The kernel starts no thread.
-    pub fn start(writer: Writer, reader: Reader, bell: Arc<Bell>) -> io::Result<WriterThread> {
+    /// The kernel starts no thread. The reader comes back.
+    pub fn start(writer: Writer, reader: Reader, bell: Arc<Bell>) -> Result<WriterThread, (io::Error, Reader)> {
         let (orders, progress) = (Arc::clone(writer.orders()), Arc::clone(writer.progress()));
         let answers = Arc::clone(&bell);
-        let thread = Builder::new().name("aof".to_owned()).spawn(move || run(writer, reader, &answers))?;
-        Ok(WriterThread { orders, progress, bell, thread })
+        let (give, take) = mpsc::sync_channel(1);
+        let body = move || {
+            let (writer, reader) = take.recv().expect("who starts the thread gives it what it needs");
+            run(writer, reader, &answers)
+        };
+        match Builder::new().name("aof".to_owned()).spawn(body) {
+            Ok(thread) => {
+                give.send((writer, reader)).expect("the thread takes it");
+                Ok(WriterThread { orders, progress, bell, thread })
+            }
+            Err(error) => Err((error, reader)),
+        }
     }
 
     /// What others can ask of the writer. Ring after asking.

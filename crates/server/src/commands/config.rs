@@ -10,6 +10,7 @@ use crate::commands::help::{HELP_ENTRY, help as help_lines};
 use crate::config::{Caller, Config, Id, SetError};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Exec, Outcome, Stop};
+use crate::persist::aof::rewrite as log;
 use crate::session::{Peer, Session};
 use crate::{logging, os, start};
 
@@ -106,9 +107,18 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let caller = Caller { local: is_local(exec.session), loading: exec.shared.persist.load.is_under_way() };
     let new = old.set_by(caller, &pairs)?;
     apply(&old, &new)?;
+    let switch = Some(new.appendonly()).filter(|is_on| *is_on != old.appendonly());
+    if switch == Some(false) {
+        log::switch_off(exec.shared).map_err(|error| SetError::refused(APPENDONLY, os::reason(&error)))?;
+    }
     exec.shared.persist.aof.adopt(&new);
     exec.shared.settings.replace(new);
     exec.local.look_at(&exec.shared.settings);
+    exec.local.look_at_log(exec.shared);
+    if switch == Some(true) {
+        // It begins with a snapshot; nobody waits for that, as in Redis.
+        log::submit(exec.shared);
+    }
     drop(closed);
     exec.reply.put().ok();
     Ok(())
@@ -141,9 +151,6 @@ fn apply(old: &Config, new: &Config) -> Result<(), SetError> {
         if let Some((_, words)) = LISTENERS.iter().find(|(listener, _)| listener == id) {
             let reason = format!("{words}: the server listens where it was started; restart it to change that");
             return Err(SetError::refused(*id, reason));
-        }
-        if *id == APPENDONLY {
-            return Err(SetError::refused(*id, "restart the server to change that"));
         }
     }
     if changes.contains(&MAXCLIENTS) {

@@ -1,4 +1,4 @@
-//! SAVE, BGSAVE and LASTSAVE.
+//! SAVE, BGSAVE, BGREWRITEAOF and LASTSAVE.
 
 use crate::args::Args;
 use crate::arguments::{one_of, word};
@@ -6,8 +6,9 @@ use crate::command::{Command, acl, flag::*};
 use crate::dispatch::SYNTAX;
 use crate::exec::{Continuation, Exec, Outcome, Stop};
 use crate::mail::Message;
+use crate::persist::aof::rewrite;
 use crate::persist::save::points::{background, failure_text};
-use crate::persist::save::{self, Done, Failure, Kind, file};
+use crate::persist::save::{self, Done, Failure, Kind, Turn, file};
 use crate::session::ReplyMode;
 use crate::shared::Shared;
 
@@ -40,6 +41,16 @@ pub static COMMANDS: &[Command] = &[
         ..Command::DEFAULT
     },
     Command {
+        name: "bgrewriteaof",
+        run: bgrewriteaof,
+        arity: 1,
+        flags: ADMIN | NOSCRIPT | NO_ASYNC_LOADING,
+        group: "server",
+        complexity: "O(1)",
+        summary: "Rewrites the append-only file in the background, so that it is as short as the data set allows.",
+        ..Command::DEFAULT
+    },
+    Command {
         name: "lastsave",
         run: lastsave,
         arity: 1,
@@ -58,7 +69,7 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 /// The client waits for it, and nobody else does. What is being saved already is waited for, unless in the background.
 fn save(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     let saving = &exec.shared.persist.save;
-    if saving.running().is_some_and(|running| running.kind == Kind::Background) {
+    if saving.under_way() == Some(Kind::Background) {
         return Err(IN_PROGRESS.into());
     }
     has_thread(exec)?;
@@ -103,7 +114,7 @@ fn bgsave(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     };
     has_thread(exec)?;
     let saving = &exec.shared.persist.save;
-    match saving.running().map(|running| running.kind) {
+    match saving.under_way() {
         Some(Kind::Foreground | Kind::Background | Kind::Shutdown) => return Err(IN_PROGRESS.into()),
         Some(Kind::Rewrite) if !scheduled && !exec.in_transaction() => {
             return Err(
@@ -137,6 +148,18 @@ fn cancel(exec: &mut Exec<'_>) -> Outcome {
     } else {
         return Err("ERR Background saving is currently not in progress or scheduled".into());
     }
+    Ok(())
+}
+
+fn bgrewriteaof(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    has_thread(exec)?;
+    let text = match rewrite::submit(exec.shared) {
+        Turn::UnderWay => return Err("ERR Background append only file rewriting already in progress".into()),
+        // What belongs to a transaction begins behind it.
+        Turn::Now if !exec.in_transaction() => "Background append only file rewriting started",
+        Turn::Now | Turn::Later => "Background append only file rewriting scheduled",
+    };
+    exec.reply.put().simple(text);
     Ok(())
 }
 

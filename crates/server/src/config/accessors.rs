@@ -224,6 +224,10 @@ plain! {
     aof_preallocate: bytes "aof-preallocate";
     /// A kernel thread takes the log ring's submissions.
     aof_uring_sqpoll: flag "aof-uring-sqpoll";
+    /// Sync a log's base piece by piece.
+    aof_rewrite_incremental_fsync: flag "aof-rewrite-incremental-fsync";
+    /// Keep files that a rewrite has replaced.
+    aof_disable_auto_gc: flag "aof-disable-auto-gc";
     /// Begin a rewritten file with a snapshot.
     aof_use_rdb_preamble: flag "aof-use-rdb-preamble";
     /// Microseconds; negative for none.

@@ -92,6 +92,8 @@ fn make_room_between_passes(state: &mut State) -> bool {
         return false;
     }
     let batch = shared.keyspace.gate().enter(state.local.id);
+    // It may have been switched on since the pass began.
+    state.local.look_at_log(&shared);
     let more = make_room(&mut state.local, &shared, &batch) == Room::Later;
     drop(batch);
     // A log without room says when it has some again.

@@ -4,9 +4,11 @@
 //! command writes before [`restore`] is done.
 
 use super::load;
+use super::save::file;
 use crate::config::Config;
 use crate::shared::Shared;
 use crate::{notice, warning};
+use gimmal_log::Lsn;
 use gimmal_log::aof::{BaseKind, Directory, Found, RealDisk, Recovered, Recovery};
 use std::fs;
 use std::io;
@@ -44,10 +46,14 @@ fn snapshot_path(config: &Config) -> io::Result<Option<PathBuf>> {
     Ok(fs::exists(&path)?.then_some(path))
 }
 
-fn load_snapshot(shared: &Shared, path: &Path) -> io::Result<()> {
+fn load_snapshot(shared: &Shared, path: &Path) -> io::Result<load::Snapshot> {
     load::begin(shared, fs::metadata(path)?.len());
-    load::snapshot(shared, path, false).map_err(io::Error::other)?;
-    Ok(())
+    load::snapshot(shared, path, false).map_err(io::Error::other)
+}
+
+/// Where the log goes on behind a snapshot, if it says.
+fn lsn_of(snapshot: &load::Snapshot) -> Option<Lsn> {
+    str::from_utf8(snapshot.remarks.get(file::LSN)?).ok()?.parse().ok()
 }
 
 fn open_directory(config: &Config) -> io::Result<Directory> {
@@ -78,11 +84,13 @@ fn restore_log(shared: &Arc<Shared>, config: &Config) -> io::Result<()> {
 /// Loads base and increments.
 fn load_log(shared: &Arc<Shared>, config: &Config, directory: &Directory) -> io::Result<Recovered> {
     let mut recovery = Recovery::new(directory, config.aof_load_truncated());
+    let mut base_lsn = None;
     match directory.base()? {
         None => {}
         Some((path, BaseKind::Resp)) => recovery.begin_with_base(path, 0).map_err(io::Error::other)?,
         Some((path, BaseKind::Rdb)) => {
             let base = load::snapshot(shared, &path, true).map_err(io::Error::other)?;
+            base_lsn = lsn_of(&base);
             if base.end < fs::metadata(&path)?.len() {
                 recovery.begin_with_base(path, base.end).map_err(io::Error::other)?;
             }
@@ -93,7 +101,18 @@ fn load_log(shared: &Arc<Shared>, config: &Config, directory: &Directory) -> io:
         replay.feed(piece.bytes, piece.lsn, piece.begins_file).map_err(io::Error::other)?;
     }
     replay.finish().map_err(io::Error::other)?;
-    Ok(recovery.finish())
+    let recovered = recovery.finish();
+    match (base_lsn, recovered.first_lsn) {
+        (Some(base), Some(first)) if base != first && !recovered.foreign => {
+            let path = directory.path().display();
+            Err(io::Error::other(format!(
+                "{path}: the base ends at LSN {base} and the first increment begins at {first}: files of different logs. Nothing is \
+                 served; restore the directory from a copy."
+            )))
+        }
+        // No group was written since the rewrite: the log goes on where its base says.
+        _ => Ok(Recovered { lsn: recovered.lsn.or(base_lsn), ..recovered }),
+    }
 }
 
 /// Writes the log from where it was recovered to.
@@ -124,12 +143,13 @@ fn begin_with_snapshot(shared: &Arc<Shared>, snapshot: &Path, mut directory: Dir
         "appendonly is on and there is no log: it begins with {}, where a Redis begins with nothing.",
         snapshot.display()
     );
-    load_snapshot(shared, snapshot)?;
+    // It may be a copy of a log's base.
+    let lsn = lsn_of(&load_snapshot(shared, snapshot)?).unwrap_or(0);
     directory.create()?;
     fs::copy(snapshot, directory.temporary_base())?;
     let increment = directory.create_increment()?;
-    directory.replace_base(BaseKind::Rdb, increment.seq)?;
-    shared.persist.aof.start(shared, directory, increment, 0)?;
+    directory.replace_base(BaseKind::Rdb, Some(increment.seq))?;
+    shared.persist.aof.start(shared, directory, increment, lsn)?;
     load::end(shared);
     Ok(())
 }

@@ -40,13 +40,18 @@ fn loading(progress: &Progress, text: &mut Text) {
 /// The append-only file.
 fn log(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
+    let (saving, rewrites) = (&shared.persist.save, shared.persist.aof.rewrites.history());
+    let rewriting = saving.running().filter(|running| running.kind == Kind::Rewrite);
+    text.field("aof_enabled", u8::from(exec.local.config.appendonly()));
+    text.field("aof_rewrite_in_progress", u8::from(saving.under_way() == Some(Kind::Rewrite)));
+    text.field("aof_rewrite_scheduled", u8::from(saving.is_waiting(Kind::Rewrite)));
+    text.field("aof_last_rewrite_time_sec", seconds(rewrites.took));
+    text.field("aof_current_rewrite_time_sec", seconds(rewriting.map(|running| running.since.elapsed())));
+    text.field("aof_last_bgrewrite_status", if rewrites.failures == 0 { "ok" } else { "err" });
+    text.field("aof_rewrites", rewrites.count);
+    text.field("aof_rewrites_consecutive_failures", rewrites.failures);
+    text.field("aof_pending_rewrite", u8::from(!shared.persist.aof.has_base(&exec.local.config)));
     let running = shared.persist.aof.running();
-    text.field("aof_enabled", u8::from(running.is_some()));
-    text.zeros(&["aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
-    text.field("aof_last_rewrite_time_sec", -1);
-    text.field("aof_current_rewrite_time_sec", -1);
-    text.field("aof_last_bgrewrite_status", "ok");
-    text.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
     let fine = shared.persist.aof.state() == aof::State::Fine;
     text.field("aof_last_write_status", if fine { "ok" } else { "err" });
     text.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
@@ -55,7 +60,6 @@ fn log(exec: &mut Exec<'_>, text: &mut Text) {
         let (base, all) = running.sizes();
         text.field("aof_current_size", all);
         text.field("aof_base_size", base);
-        text.field("aof_pending_rewrite", 0);
         text.field("aof_buffer_length", shared.log.pending());
         text.field("aof_pending_bio_fsync", u8::from(progress.durable_lsn() < progress.written_lsn()));
         text.field("aof_delayed_fsync", progress.delayed());
@@ -66,6 +70,11 @@ fn log(exec: &mut Exec<'_>, text: &mut Text) {
         text.field("aof_last_sync_usec", progress.last_sync().as_micros());
         text.field("aof_resubmitted", progress.resubmitted());
     }
+}
+
+/// A time in whole seconds, -1 for none.
+fn seconds(time: Option<Duration>) -> i64 {
+    time.map_or(-1, |time| time.as_secs().cast_signed())
 }
 
 /// What is called copy-on-write in Redis is here what is held for a snapshot because it was about to change.
@@ -86,7 +95,6 @@ fn snapshots(exec: &Exec<'_>, text: &mut Text) {
     text.field("rdb_bgsave_in_progress", u8::from(background.is_some()));
     text.field("rdb_last_save_time", shared.last_save_s());
     text.field("rdb_last_bgsave_status", if saving.has_failed() { "err" } else { "ok" });
-    let seconds = |time: Option<Duration>| time.map_or(-1, |time| time.as_secs().cast_signed());
     text.field("rdb_last_bgsave_time_sec", seconds(last.took));
     text.field("rdb_current_bgsave_time_sec", seconds(background.map(|running| running.since.elapsed())));
     text.field("rdb_saves", last.count);

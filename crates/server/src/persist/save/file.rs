@@ -19,14 +19,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The field of a base that says where the log goes on behind it.
+pub const LSN: &str = "gimmal-lsn";
 /// Bytes between two syncs, as in Redis.
 const SYNC_EVERY: usize = 4 << 20;
 
-/// A file that a snapshot is written to.
+/// A file that a snapshot is written to: under a temporary name, until it is complete.
 pub struct RdbFile {
     temporary: PathBuf,
-    /// Its name when it is complete.
-    path: PathBuf,
     config: Arc<Config>,
     /// It is the base of an append-only file.
     is_base: bool,
@@ -47,11 +47,10 @@ enum Uses {
 }
 
 impl RdbFile {
-    /// The file `path`, to be written to `temporary`, of the same directory, first.
-    pub fn new(config: Arc<Config>, temporary: PathBuf, path: PathBuf, is_base: bool) -> RdbFile {
+    /// The file `temporary`, as the base of a log or not.
+    pub fn new(config: Arc<Config>, temporary: PathBuf, is_base: bool) -> RdbFile {
         RdbFile {
             temporary,
-            path,
             options: payload::options(&config),
             config,
             is_base,
@@ -89,9 +88,17 @@ impl RdbFile {
     }
 }
 
-impl Sink for RdbFile {
-    fn begin(&mut self, shared: &Shared, begun: &Begun) -> io::Result<()> {
-        let every = if self.config.rdb_save_incremental_fsync() { SYNC_EVERY } else { usize::MAX };
+impl RdbFile {
+    /// Writes the head.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn begin(&mut self, shared: &Shared, begun: &Begun) -> io::Result<()> {
+        let incremental = match self.is_base {
+            true => self.config.aof_rewrite_incremental_fsync(),
+            false => self.config.rdb_save_incremental_fsync(),
+        };
+        let every = if incremental { SYNC_EVERY } else { usize::MAX };
         let file = File::create(&self.temporary).map_err(|error| named(error, "creating", &self.temporary))?;
         let mut writer =
             Writer::new(Synced { file, unsynced: 0, every }, self.options.clone(), self.config.rdbchecksum())?;
@@ -100,6 +107,9 @@ impl Sink for RdbFile {
         writer.aux("ctime", (begun.at_ms / 1000).to_string().as_bytes())?;
         writer.aux("used-mem", shared.used_bytes(shared.dataset_bytes()).to_string().as_bytes())?;
         writer.aux("aof-base", if self.is_base { b"1" } else { b"0" })?;
+        if self.is_base {
+            writer.aux(LSN, begun.lsn.to_string().as_bytes())?;
+        }
         self.writer = Some(writer);
         self.announced = vec![false; begun.sizes.len()];
         self.sizes.clone_from(&begun.sizes);
@@ -112,7 +122,11 @@ impl Sink for RdbFile {
         Ok(())
     }
 
-    fn entry(&mut self, db: usize, entry: &Entry<'_>) -> io::Result<()> {
+    /// Writes a key.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn entry(&mut self, db: usize, entry: &Entry<'_>) -> io::Result<()> {
         self.select(db)?;
         let meta = self.meta(entry);
         let writer = self.writer.as_mut().expect("it was begun");
@@ -124,12 +138,42 @@ impl Sink for RdbFile {
         payload::encode_large(entry.value(), &self.options, begin, |piece| writer.borrow_mut().piece(piece))
     }
 
-    fn finish(&mut self) -> io::Result<u64> {
+    /// Writes the end, and syncs. Answers how many bytes there are.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn complete(&mut self) -> io::Result<u64> {
         let writer = self.writer.take().expect("it was begun");
         let synced = writer.finish()?;
         synced.file.sync_all().map_err(|error| named(error, "syncing", &self.temporary))?;
-        let bytes = synced.file.metadata()?.len();
-        std::fs::rename(&self.temporary, &self.path)
+        Ok(synced.file.metadata()?.len())
+    }
+
+    /// Removes what was written.
+    pub fn abandon(&mut self) {
+        self.writer = None;
+        remove(&self.temporary);
+    }
+}
+
+/// A snapshot that replaces the one before it.
+struct Snapshot {
+    file: RdbFile,
+    path: PathBuf,
+}
+
+impl Sink for Snapshot {
+    fn begin(&mut self, shared: &Shared, begun: &Begun) -> io::Result<()> {
+        self.file.begin(shared, begun)
+    }
+
+    fn entry(&mut self, db: usize, entry: &Entry<'_>) -> io::Result<()> {
+        self.file.entry(db, entry)
+    }
+
+    fn finish(&mut self, _: &Shared) -> io::Result<u64> {
+        let bytes = self.file.complete()?;
+        std::fs::rename(&self.file.temporary, &self.path)
             .map_err(|error| named(error, "moving the temporary file to", &self.path))?;
         let directory = self.path.parent().unwrap_or(Path::new("."));
         let sync = |directory: &Path| File::open(directory)?.sync_all();
@@ -137,9 +181,8 @@ impl Sink for RdbFile {
         Ok(bytes)
     }
 
-    fn abandon(&mut self) {
-        self.writer = None;
-        remove(&self.temporary);
+    fn abandon(&mut self, _: &Shared) {
+        self.file.abandon();
     }
 }
 
@@ -196,6 +239,6 @@ pub fn request(
 ) -> Request {
     let config = shared.settings.current();
     let (temporary, path) = (temporary(&config), config.dir().join(config.dbfilename()));
-    let sink = Box::new(RdbFile::new(config, temporary, path, false));
-    Request { kind, sink, at_flip: Box::new(|_| ()), done: Box::new(done) }
+    let sink = Box::new(Snapshot { file: RdbFile::new(config, temporary, false), path });
+    Request { kind, sink, done: Box::new(done) }
 }

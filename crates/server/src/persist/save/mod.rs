@@ -1,9 +1,9 @@
 //! Snapshots: who wants one, one at a time, and what became of the last.
 //!
-//! A snapshot begins where the gate is closed ([`begin`]): the keyspace's epoch flips, the log's end is noted, and whoever asked for
-//! it is told of both. From there on it is the thread `snapshot`'s ([`thread`]): it walks the keyspace in steps of some µs, and gives
-//! what it takes to a [`Sink`]; [`file`] is the one that writes a file of Redis's format. Nobody waits for it: SAVE parks its client
-//! and the others go on, which is better than Redis, where everybody waits.
+//! A snapshot begins where the gate is closed ([`begin`]): the keyspace's epoch flips, the log's end is noted, and the [`Sink`] that is
+//! to take it is told of both. From there on it is the thread `snapshot`'s ([`thread`]): it walks the keyspace in steps of some µs,
+//! and gives what it takes to the sink; [`file`] writes a file of Redis's format, and a rewrite of the log ([`super::aof::rewrite`])
+//! its base. Nobody waits for it: SAVE parks its client and the others go on, which is better than Redis, where everybody waits.
 //!
 //! What is asked for while a snapshot runs waits in line ([`submit`]) or is refused; which of the two, and with which words, is
 //! the asker's to say, as [`running`](Saving::running) tells.
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,20 @@ pub enum Kind {
     Rewrite,
 }
 
-/// What takes a snapshot in. Called by the snapshot's thread only.
+/// What takes a snapshot in. Called by the snapshot's thread, but for [`Sink::flipped`].
 pub trait Sink: Send {
+    /// The snapshot is the next one; the gate is open, and it may take its time. Not called where a worker begins the snapshot
+    /// itself; called again if another snapshot came in between.
+    ///
+    /// # Errors
+    /// There is to be no snapshot.
+    fn prepare(&mut self, _shared: &Arc<Shared>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// It begins: the gate is closed, and the snapshot is what the log says up to `lsn`. Must not wait for anything.
+    fn flipped(&mut self, _lsn: Lsn) {}
+
     /// The snapshot has begun.
     fn begin(&mut self, shared: &Shared, begun: &Begun) -> io::Result<()>;
 
@@ -47,10 +59,10 @@ pub trait Sink: Send {
     fn entry(&mut self, db: usize, entry: &Entry<'_>) -> io::Result<()>;
 
     /// All is there: it is to be kept for good. Answers how many bytes it has.
-    fn finish(&mut self) -> io::Result<u64>;
+    fn finish(&mut self, shared: &Shared) -> io::Result<u64>;
 
     /// It failed or was given up: nothing of it is to be left.
-    fn abandon(&mut self);
+    fn abandon(&mut self, shared: &Shared);
 }
 
 /// A snapshot that somebody wants.
@@ -59,8 +71,6 @@ pub struct Request {
     pub kind: Kind,
     /// Where it goes.
     pub sink: Box<dyn Sink>,
-    /// Called when it begins, while the gate is closed: the snapshot is what the log says up to here.
-    pub at_flip: Box<dyn FnOnce(Lsn) + Send>,
     /// Called by the thread when it is over, and another one may begin.
     pub done: WhenDone,
 }
@@ -136,6 +146,8 @@ pub struct Progress {
 #[derive(Default)]
 struct State {
     running: Option<Running>,
+    /// What is being prepared, and begins next.
+    prepared: Option<Kind>,
     /// A snapshot that has begun and is the thread's to walk.
     next: Option<Job>,
     waiting: VecDeque<Request>,
@@ -221,10 +233,22 @@ impl Saving {
         std::mem::take(&mut self.state().scheduled)
     }
 
+    /// Whether a snapshot of this kind waits in line.
+    pub fn is_waiting(&self, kind: Kind) -> bool {
+        self.state().waiting.iter().any(|request| request.kind == kind)
+    }
+
+    /// What the snapshot is for that runs, or is about to.
+    pub fn under_way(&self) -> Option<Kind> {
+        let state = self.state();
+        state.running.map(|running| running.kind).or(state.prepared)
+    }
+
     /// Gives up the snapshot that runs, if it is of a kind that `which` names. False if it is not, or none runs.
     pub fn cancel(&self, which: impl FnOnce(Kind) -> bool) -> bool {
         let state = self.state();
-        let is_meant = state.running.is_some_and(|running| which(running.kind));
+        let kind = state.running.map(|running| running.kind);
+        let is_meant = kind.is_some_and(which);
         if is_meant {
             self.cancelled.store(true, Relaxed);
         }
@@ -310,15 +334,55 @@ pub fn submit(shared: &Shared, request: Request) {
     }
 }
 
-/// Flips the epoch, if no snapshot runs.
-fn start(shared: &Shared, batch: &Batch<'_>, request: Request) -> Result<Job, Request> {
+/// When a snapshot begins that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Now.
+    Now,
+    /// When those before it are over.
+    Later,
+    /// One of its kind runs; there will be no other.
+    UnderWay,
+}
+
+/// As [`submit`], unless a snapshot of this kind runs or waits.
+pub fn submit_once(shared: &Shared, kind: Kind, request: impl FnOnce() -> Request) -> Turn {
     let saving = &shared.persist.save;
-    let Request { kind, sink, at_flip, done } = request;
+    let mut state = saving.state();
+    if state.prepared == Some(kind) || state.running.is_some_and(|running| running.kind == kind) {
+        return Turn::UnderWay;
+    }
+    let is_first = state.running.is_none() && state.prepared.is_none() && state.waiting.is_empty();
+    if !state.waiting.iter().any(|request| request.kind == kind) {
+        state.waiting.push_back(request());
+    }
+    drop(state);
+    if let Some(thread) = saving.thread.get() {
+        thread.unpark();
+    }
+    if is_first { Turn::Now } else { Turn::Later }
+}
+
+/// Takes a snapshot that waits out of the line: it will not be made.
+pub fn withdraw(shared: &Shared, kind: Kind) {
+    let mut state = shared.persist.save.state();
+    let at = state.waiting.iter().position(|request| request.kind == kind);
+    let waiting = at.and_then(|at| state.waiting.remove(at));
+    drop(state);
+    if let Some(request) = waiting {
+        (request.done)(shared, Err(Failure::Cancelled));
+    }
+}
+
+/// Flips the epoch, if no snapshot runs.
+fn start(shared: &Shared, batch: &Batch<'_>, mut request: Request) -> Result<Job, Request> {
+    let saving = &shared.persist.save;
+    let kind = request.kind;
     let at_ms = crate::now_ms();
     {
         let mut state = saving.state();
         if state.running.is_some() {
-            return Err(Request { kind, sink, at_flip, done });
+            return Err(request);
         }
         // The workers are outside: the sum is exact.
         let dirty = shared.sum(|stats| stats.dirty.value());
@@ -331,7 +395,6 @@ fn start(shared: &Shared, batch: &Batch<'_>, request: Request) -> Result<Job, Re
     progress.keys.store(0, Relaxed);
     progress.total.store(begun.sizes.iter().map(|size| size.keys as u64).sum(), Relaxed);
     progress.held_peak.store(0, Relaxed);
-    at_flip(begun.lsn);
-    let nothing = Box::new(|_: Lsn| ());
-    Ok(Job { request: Request { kind, sink, at_flip: nothing, done }, begun })
+    request.sink.flipped(begun.lsn);
+    Ok(Job { request, begun })
 }

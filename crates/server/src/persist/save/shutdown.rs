@@ -4,7 +4,7 @@
 //! acknowledged is in it. If it cannot be written the server goes on, as Redis does: it does not throw data away because
 //! it was asked to stop.
 
-use super::{Kind, file, submit};
+use super::{Kind, file, submit, withdraw};
 use crate::config::{Config, ShutdownWish};
 use crate::shared::Shared;
 use crate::warning;
@@ -40,6 +40,13 @@ pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Sen
     let saving = &shared.persist.save;
     // What is half loaded must not replace what it is loaded from.
     let saves = wish.saves(&shared.settings.current()) && !shared.persist.load.is_under_way();
+    let is_written = || saving.under_way() == Some(Kind::Rewrite) || saving.is_waiting(Kind::Rewrite);
+    let has_no_base = !shared.persist.aof.has_base(&shared.settings.current()) && is_written();
+    if has_no_base && !wish.force && !saves {
+        warning!("Writing initial AOF, can't exit: without it a restart would not find the data.");
+        failed(shared);
+        return true;
+    }
     if !saves || !saving.has_thread() {
         shared.stop();
         return true;
@@ -66,13 +73,7 @@ pub fn abort(shared: &Shared) -> bool {
     shared.lifecycle.is_closing() && {
         // If its snapshot has not begun it is in line, and will find that nobody wants it.
         shared.persist.save.cancel(|kind| kind == Kind::Shutdown);
-        let mut state = shared.persist.save.state();
-        let at = state.waiting.iter().position(|request| request.kind == Kind::Shutdown);
-        let waiting = at.and_then(|at| state.waiting.remove(at));
-        drop(state);
-        if let Some(request) = waiting {
-            (request.done)(shared, Err(super::Failure::Cancelled));
-        }
+        withdraw(shared, Kind::Shutdown);
         true
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! If writing fails the walk goes on without, since it is the walk that brings every entry to the new epoch.
 
-use super::{Done, Failure, Job, Kind, Progress, Request, start};
+use super::{Done, Failure, Job, Kind, Request, start};
 use crate::shared::Shared;
 use crate::{notice, warning};
 use gimmal_store::{DetachedDatabase, OwnedEntry, SnapshotStep, Taken, Visit};
@@ -54,38 +54,52 @@ fn run(shared: &Arc<Shared>) {
 }
 
 /// The snapshot that has begun, or that the first in line wants.
-fn next(shared: &Shared) -> Option<Job> {
+fn next(shared: &Arc<Shared>) -> Option<Job> {
     let saving = &shared.persist.save;
-    let request = {
-        let mut state = saving.state();
-        if let Some(job) = state.next.take() {
-            return Some(job);
-        }
-        if state.running.is_some() {
-            return None;
-        }
-        state.waiting.pop_front()?
-    };
-    let visit = shared.keyspace.gate().visit(shared.snapshot_participant());
-    let mut request = Some(request);
-    while !saving.stopping.load(SeqCst) {
-        let batch = visit.enter();
-        let Some(_closed) = batch.try_close() else {
-            drop(batch);
-            std::thread::yield_now();
-            continue;
-        };
-        match start(shared, &batch, request.take()?) {
-            Ok(job) => return Some(job),
-            // Another one came in between: this one keeps its place.
-            Err(first) => {
-                saving.state().waiting.push_front(first);
+    loop {
+        let mut request = {
+            let mut state = saving.state();
+            if let Some(job) = state.next.take() {
+                return Some(job);
+            }
+            if state.running.is_some() {
                 return None;
             }
+            let request = state.waiting.pop_front()?;
+            state.prepared = Some(request.kind);
+            request
+        };
+        if let Err(error) = request.sink.prepare(shared) {
+            let result = Err(Failure::Io(error));
+            report(shared, &mut request, &result);
+            saving.state().prepared = None;
+            (request.done)(shared, result);
+            continue;
         }
+        let begun = flip(shared, request);
+        let mut state = saving.state();
+        state.prepared = None;
+        match begun {
+            Ok(job) => return Some(job),
+            // Another one came in between, or the server ends: this one keeps its place.
+            Err(request) => state.waiting.push_front(request),
+        }
+        return None;
     }
-    saving.state().waiting.extend(request);
-    None
+}
+
+/// Begins a snapshot as soon as the gate can be closed, unless another one runs then, or the server ends.
+fn flip(shared: &Shared, request: Request) -> Result<Job, Request> {
+    let visit = shared.keyspace.gate().visit(shared.snapshot_participant());
+    while !shared.persist.save.stopping.load(SeqCst) {
+        let batch = visit.enter();
+        if let Some(_closed) = batch.try_close() {
+            return start(shared, &batch, request);
+        }
+        drop(batch);
+        std::thread::yield_now();
+    }
+    Err(request)
 }
 
 /// Makes a snapshot, and says what became of it.
@@ -101,21 +115,24 @@ fn make(shared: &Arc<Shared>, mut job: Job) {
         walk(shared, &visit, &mut job)
     };
     let result = result.and_then(|keys| {
-        let bytes = job.request.sink.finish().map_err(Failure::Io)?;
+        let bytes = job.request.sink.finish(shared).map_err(Failure::Io)?;
         Ok(Done { keys, bytes, took: began.elapsed() })
     });
-    if result.is_err() {
-        job.request.sink.abandon();
-    }
-    report(kind, &result, saving.progress());
+    report(shared, &mut job.request, &result);
     saving.ended(kind, &result, crate::now_ms() / 1000);
     (job.request.done)(shared, result);
 }
 
-fn report(kind: Kind, result: &Result<Done, Failure>, progress: &Progress) {
+/// Says what became of a snapshot, and removes what a failed one has left. A rewrite says so itself.
+fn report(shared: &Shared, request: &mut Request, result: &Result<Done, Failure>) {
+    let kind = request.kind;
+    if result.is_err() {
+        request.sink.abandon(shared);
+    }
     if kind == Kind::Rewrite {
         return;
     }
+    let progress = shared.persist.save.progress();
     match result {
         Ok(done) => {
             notice!("DB saved on disk");

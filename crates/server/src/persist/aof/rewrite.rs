@@ -1,0 +1,324 @@
+//! Rewriting the log: a new base, and a new file to go on in, while commands run. And switching it on, which is a rewrite of a log that
+//! is not there yet.
+//!
+//! # The switch, step by step
+//! A crash after any of these leaves a directory that recovers to the same state, since a recovery takes what the manifest names.
+//! 1. [`prepare`](Sink::prepare): the new increment is made, synced, and named last by a synced manifest. It is empty.
+//! 2. [`flipped`](Sink::flipped), behind the closed gate: the snapshot's epoch begins, and the writer is told to go on in the new
+//!    increment at the log's end. What comes before goes to the old file to its last byte, which is synced and marked before
+//!    anything of the new file is acknowledged.
+//! 3. The snapshot is written to a temporary file, as the thread `snapshot` walks the keyspace, and synced.
+//! 4. [`finish`](Sink::finish): it gets its name, and a manifest calls it the base, and the old base and increments history.
+//! 5. Files of history are removed.
+//!
+//! A rewrite that fails between 2 and 4 leaves one increment more, and is tried again.
+//!
+//! Switched on, a log has no base to begin with: its increment is named with its base (4). Until then a restart finds what was there
+//! before, as in Redis, and `aof_pending_rewrite` is 1. If that first base cannot be written the log is ended, and begun anew.
+
+use super::{Aof, Beginning};
+use crate::config::Config;
+use crate::persist::save::file::RdbFile;
+use crate::persist::save::{self, Begun, Done, Failure, Kind, Request, Sink, Turn};
+use crate::shared::Shared;
+use crate::worker::State;
+use crate::{notice, warning};
+use gimmal_log::Lsn;
+use gimmal_log::aof::{BaseKind, Directory, Increment, RealDisk};
+use gimmal_store::Entry;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What is known of the rewrites of this server.
+#[derive(Default)]
+pub struct Rewrites(Mutex<History>);
+
+/// The rewrites so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History {
+    /// How long the last one took.
+    pub took: Option<Duration>,
+    /// Those that succeeded.
+    pub count: u64,
+    /// Those that failed since one succeeded.
+    pub failures: u32,
+    /// No rewrite begins by itself before.
+    not_before: Option<Instant>,
+}
+
+/// Failures after which rewrites that begin by themselves are put off, by twice as long each time, but not longer than an hour.
+const FAILURES: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// Before a log that was switched on and could not be begun is begun again.
+const BEGIN_AGAIN: Duration = Duration::from_secs(1);
+
+impl Rewrites {
+    /// The rewrites so far.
+    pub fn history(&self) -> History {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, History> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, result: &Result<Done, Failure>, took: Duration) {
+        let mut history = self.lock();
+        match result {
+            Ok(_) => *history = History { took: Some(took), count: history.count + 1, ..History::default() },
+            Err(Failure::Cancelled) => {}
+            Err(Failure::Io(_)) => {
+                history.took = Some(took);
+                history.failures += 1;
+                let doublings = history.failures.saturating_sub(FAILURES);
+                let pause = PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE);
+                let pause = if history.failures < FAILURES { BEGIN_AGAIN } else { pause };
+                history.not_before = Some(Instant::now() + pause);
+            }
+        }
+    }
+}
+
+/// Rewrites the log as soon as no snapshot runs. Without a log a base is written, with which one could begin.
+pub fn submit(shared: &Shared) -> Turn {
+    save::submit_once(shared, Kind::Rewrite, || {
+        let config = shared.settings.current();
+        let asked = Instant::now();
+        let sink = Rewrite { config, purpose: Purpose::Base, next: None, first: None, file: None, problem: None };
+        let done = move |shared: &Shared, result: Result<Done, Failure>| ended(shared, &result, asked.elapsed());
+        Request { kind: Kind::Rewrite, sink: Box::new(sink), done: Box::new(done) }
+    })
+}
+
+/// CONFIG SET appendonly no, behind the closed gate.
+///
+/// # Errors
+/// As [`Aof::switch_off`].
+pub fn switch_off(shared: &Shared) -> io::Result<()> {
+    shared.persist.aof.switch_off(&shared.log)?;
+    save::withdraw(shared, Kind::Rewrite);
+    shared.persist.save.cancel(|kind| kind == Kind::Rewrite);
+    Ok(())
+}
+
+/// A rewrite is over.
+fn ended(shared: &Shared, result: &Result<Done, Failure>, took: Duration) {
+    shared.persist.aof.rewrites.note(result, took);
+    match result {
+        Ok(Done { keys, bytes, took }) => {
+            notice!("Background AOF rewrite terminated with success");
+            notice!("The base has {keys} keys, {bytes} bytes, written in {:.3} seconds", took.as_secs_f64());
+            notice!("Background AOF rewrite finished successfully");
+        }
+        Err(Failure::Cancelled) => warning!("Background AOF rewrite was given up"),
+        Err(Failure::Io(error)) => warning!("Background AOF rewrite terminated with error: {error}"),
+    }
+    if result.is_err() {
+        shared.persist.aof.give_up_first(shared);
+    }
+}
+
+/// Begins what is due: a log that has grown, or that was switched on and is not there. Called by the first worker at every tick.
+pub fn tick(state: &mut State) {
+    let (shared, config) = (&state.shared, &state.local.config);
+    let aof = &shared.persist.aof;
+    let ends = shared.lifecycle.is_closing() || shared.lifecycle.is_stopping();
+    if !config.appendonly() || ends || shared.persist.load.is_under_way() || !is_due(aof, config) {
+        return;
+    }
+    let saving = &shared.persist.save;
+    if !saving.has_thread() || saving.under_way().is_some() || saving.is_waiting(Kind::Rewrite) {
+        return;
+    }
+    if submit(shared) != Turn::UnderWay
+        && let Some(running) = &*aof.running()
+    {
+        let (base, all) = running.sizes();
+        notice!("Starting automatic rewriting of AOF on {}% growth", growth(base, all));
+    }
+}
+
+fn is_due(aof: &Aof, config: &Config) -> bool {
+    if aof.rewrites.lock().not_before.is_some_and(|at| Instant::now() < at) {
+        return false;
+    }
+    let running = aof.running();
+    // It was to be switched on, and failed.
+    let Some(running) = &*running else { return true };
+    let (percentage, (base, all)) = (config.auto_aof_rewrite_percentage(), running.sizes());
+    percentage > 0 && all > config.auto_aof_rewrite_min_size() && growth(base, all) >= percentage.cast_unsigned()
+}
+
+/// How much a log has grown, in percent.
+fn growth(base: u64, all: u64) -> u64 {
+    u64::try_from(u128::from(all) * 100 / u128::from(base.max(1))).unwrap_or(u64::MAX).saturating_sub(100)
+}
+
+/// What a rewrite is to end in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// A shorter log.
+    Shorter,
+    /// A log where there is none.
+    First,
+    /// A base alone: there is to be no log.
+    Base,
+}
+
+/// The rewrite that is next, or runs.
+struct Rewrite {
+    config: Arc<Config>,
+    purpose: Purpose,
+    /// What [`Rewrite::prepare`] has made.
+    next: Option<(Arc<Shared>, Option<Increment>)>,
+    /// The number and name of the increment that begins with the base.
+    first: Option<(u64, String)>,
+    file: Option<RdbFile>,
+    /// Why it cannot go on, found where nothing could be done about it.
+    problem: Option<io::Error>,
+}
+
+impl Sink for Rewrite {
+    fn prepare(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        if self.next.is_some() {
+            return Ok(());
+        }
+        let aof = &shared.persist.aof;
+        aof.wait_for_end();
+        self.config = shared.settings.current();
+        self.purpose = match (self.config.appendonly(), aof.running().as_ref()) {
+            (_, Some(running)) if running.orders.is_rotating() => {
+                return Err(io::Error::other("the rewrite before this one waits for the disk"));
+            }
+            (_, Some(_)) => Purpose::Shorter,
+            (true, None) => Purpose::First,
+            (false, None) => Purpose::Base,
+        };
+        let mut slot = aof.directory();
+        if self.purpose != Purpose::Shorter {
+            let config = &self.config;
+            let (dir, name) = (config.appenddirname(), config.appendfilename());
+            let directory = Directory::open(Arc::new(RealDisk), config.dir(), dir, name)?;
+            directory.create()?;
+            *slot = Some(directory);
+        }
+        let Some(directory) = slot.as_mut() else { return Err(switched_off()) };
+        let increment = match self.purpose {
+            Purpose::Shorter => Some(directory.add_increment()?),
+            Purpose::First => Some(directory.create_increment()?),
+            Purpose::Base => None,
+        };
+        self.file = Some(RdbFile::new(self.config.clone(), directory.temporary_base(), true));
+        self.first = increment.as_ref().map(|increment| (increment.seq, increment.name.clone()));
+        self.next = Some((shared.clone(), increment));
+        notice!("Background append only file rewriting started by thread snapshot");
+        Ok(())
+    }
+
+    fn flipped(&mut self, lsn: Lsn) {
+        let Some((shared, increment)) = self.next.take() else { return };
+        let aof = &shared.persist.aof;
+        let begun = match (self.purpose, increment) {
+            (Purpose::Shorter, Some(increment)) => match &*aof.running() {
+                Some(running) => {
+                    running.orders.rotate_at(lsn, increment);
+                    running.ring();
+                    Ok(())
+                }
+                None => Err(switched_off()),
+            },
+            (Purpose::First, Some(increment)) if shared.settings.current().appendonly() => {
+                aof.begin(&shared, Beginning { increment, lsn, closed: (0, 0), is_first: true })
+            }
+            (Purpose::First, _) => Err(switched_off()),
+            (Purpose::Base | Purpose::Shorter, _) => Ok(()),
+        };
+        self.problem = begun.err();
+    }
+
+    fn begin(&mut self, shared: &Shared, begun: &Begun) -> io::Result<()> {
+        self.problem.take().map_or(Ok(()), Err)?;
+        let aof = &shared.persist.aof;
+        if aof.is_inline() {
+            // No worker needs to come by for the new file to begin.
+            aof.write_inline(&shared.log);
+        }
+        self.file().begin(shared, begun)
+    }
+
+    fn entry(&mut self, db: usize, entry: &Entry<'_>) -> io::Result<()> {
+        self.file().entry(db, entry)
+    }
+
+    fn finish(&mut self, shared: &Shared) -> io::Result<u64> {
+        let bytes = self.file().complete()?;
+        let aof = &shared.persist.aof;
+        let mut slot = aof.directory();
+        let Some(directory) = slot.as_mut() else { return Err(switched_off()) };
+        directory.replace_base(BaseKind::Rdb, self.first.as_ref().map(|(seq, _)| *seq))?;
+        aof.rewritten(directory)?;
+        if !self.config.aof_disable_auto_gc() {
+            directory.remove_history()?;
+        }
+        if self.purpose == Purpose::Base {
+            *slot = None;
+        }
+        Ok(bytes)
+    }
+
+    fn abandon(&mut self, shared: &Shared) {
+        if let Some(file) = &mut self.file {
+            file.abandon();
+        }
+        let aof = &shared.persist.aof;
+        let mut slot = aof.directory();
+        let Some(directory) = slot.as_ref() else { return };
+        match (self.purpose, &self.first) {
+            (Purpose::Shorter, _) => {
+                // There is one increment more; it may be that the sizes cannot be told for now.
+                if let Err(error) = aof.measure(directory) {
+                    warning!("Measuring the log: {error}");
+                }
+            }
+            (Purpose::First, Some((_, name))) => {
+                // The log that writes to it, if it has begun, is about to be ended.
+                if let Err(error) = directory.remove_unnamed(name) {
+                    warning!("{error}");
+                }
+            }
+            (Purpose::First | Purpose::Base, _) => *slot = None,
+        }
+    }
+}
+
+impl Rewrite {
+    fn file(&mut self) -> &mut RdbFile {
+        self.file.as_mut().expect("it was prepared")
+    }
+}
+
+fn switched_off() -> io::Error {
+    io::Error::other("the log was switched off meanwhile")
+}
+
+impl Aof {
+    /// The directory has another base.
+    fn rewritten(&self, directory: &Directory) -> io::Result<()> {
+        self.measure(directory)?;
+        if let Some(running) = &mut *self.running() {
+            running.rewritten = running.sizes().1;
+            running.is_first = false;
+        }
+        Ok(())
+    }
+
+    fn measure(&self, directory: &Directory) -> io::Result<()> {
+        let (_, closed) = directory.closed_sizes()?;
+        if let Some(running) = &mut *self.running() {
+            running.closed = closed;
+        }
+        Ok(())
+    }
+}
