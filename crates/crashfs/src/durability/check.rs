@@ -217,6 +217,13 @@ impl<'a> Checker<'a> {
         self.violations.push(Violation { property, key: key.to_owned(), text });
     }
 
+    /// An operation is there, or it is not. One that was refused is no gap in what its connection sent.
+    fn reflect(&mut self, operation: &'a Operation, is_there: bool, key: &'a Key) {
+        if is_there || !operation.is_refused() {
+            self.reflected.entry(operation.connection).or_default().push((operation.sequence, is_there, key));
+        }
+    }
+
     fn key(&mut self, key: &'a Key, operations: &[&'a Operation]) {
         let mut of_key = KeyHistory::default();
         operations
@@ -337,11 +344,11 @@ impl<'a> Checker<'a> {
     fn note_register(&mut self, key: &'a Key, candidates: &[Writer<'a>], writers: &[Writer<'a>]) {
         let [last] = candidates else { return };
         if let Some(operation) = last.operation {
-            self.reflected.entry(operation.connection).or_default().push((operation.sequence, true, key));
+            self.reflect(operation, true, key);
         }
         for operation in writers.iter().filter_map(|writer| writer.operation) {
             if last.is_before(operation) {
-                self.reflected.entry(operation.connection).or_default().push((operation.sequence, false, key));
+                self.reflect(operation, false, key);
             }
         }
     }
@@ -375,8 +382,10 @@ impl<'a> Checker<'a> {
         if let Some(count) = seen.max().filter(|count| found < *count) {
             self.report(Property::P4Observed, key, format!("counts {found}, but a reader was shown {count}"));
         }
-        for (nth, operation) in (base + 1..).zip(sent) {
-            self.reflected.entry(operation.connection).or_default().push((operation.sequence, nth <= found, key));
+        // Behind one that was refused nobody knows which is which.
+        let certain = sent.into_iter().take_while(|operation| !operation.is_refused());
+        for (nth, operation) in (base + 1..).zip(certain) {
+            self.reflect(operation, nth <= found, key);
         }
     }
 
@@ -397,7 +406,7 @@ impl<'a> Checker<'a> {
             let Action::Push(_, value) = &operation.action else { continue };
             known.insert(value);
             let at = index.get(value.as_str()).copied();
-            self.reflected.entry(operation.connection).or_default().push((operation.sequence, at.is_some(), key));
+            self.reflect(operation, at.is_some(), key);
             match (operation.acknowledged(self.cut), at) {
                 (Some(_), None) => {
                     self.report(

@@ -287,3 +287,23 @@ fn properties_are_named_by_their_numbers() {
         assert!(wrong.parse::<Property>().is_err(), "{wrong:?}");
     }
 }
+
+/// A full disk refuses some of what a connection sends, and takes what it sends later.
+#[test]
+fn what_was_refused_is_no_gap() {
+    let refused = || Answer::Failed("MISCONF".to_owned());
+    let mut script = Script::default();
+    script.set("k", "1:1");
+    script.done(1, set("j", "1:2"), refused());
+    script.done(1, push("l", "1:3"), refused());
+    script.done(1, Action::Increment("c".to_owned()), refused());
+    script.done(1, Action::Increment("c".to_owned()), Answer::Count(1));
+    script.set("k", "1:6");
+    assert_eq!(script.broken(&texts(&[("k", "1:6"), ("c", "1")])), []);
+    assert_eq!(script.broken(&texts(&[("k", "1:6"), ("c", "1"), ("j", "1:2")])), [], "it may have been done");
+    assert_eq!(script.broken(&texts(&[("k", "1:6")])), [P1Durable]);
+    // One that was not answered is.
+    script.send(1, set("j", "1:7"));
+    script.set("k", "1:8");
+    assert_eq!(script.broken(&texts(&[("k", "1:8"), ("c", "1")])), [P3Prefix]);
+}

@@ -74,6 +74,11 @@ impl Operation {
         (stamp.position <= cut && !matches!(answer, Answer::Failed(_))).then_some((*stamp, answer))
     }
 
+    /// Whether it was answered an error, at any time.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.answer, Some((_, Answer::Failed(_))))
+    }
+
     /// Whether the server may have seen it before the cut.
     pub fn is_invoked(&self, cut: u64) -> bool {
         self.invoked.position <= cut

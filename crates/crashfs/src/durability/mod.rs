@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod client;
+pub mod full;
 pub mod history;
 pub mod run;
 pub mod server;

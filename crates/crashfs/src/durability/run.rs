@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use super::check::{Damage, Index, Outcome, Property, Violation, check_again, judge};
 use super::client::{Client, encode};
+use super::full;
 use super::history::{Answer, History, Operation, Recovered, Stamp};
 use super::server::{Server, StartError, Subject};
 use super::workload::{Shared, Workload};
@@ -54,7 +55,7 @@ pub struct Plan {
     pub sought: Vec<Property>,
     /// Whether a server may refuse what a cut left.
     pub is_refusal_allowed: bool,
-    /// What the disk holds, in bytes.
+    /// What the disk holds, in bytes, once the server serves; [`ROOMY`] at the end of the load.
     pub capacity_bytes: u64,
     /// Where the images of the first broken cuts are left, `broken-1` and so on.
     pub keep: Option<PathBuf>,
@@ -73,6 +74,8 @@ pub struct Report {
     pub acknowledged: u64,
     /// Of these, writes.
     pub acknowledged_writes: u64,
+    /// How soon writes were taken when there was room on a full disk, if it was full and the server did not end.
+    pub resumed: Option<Duration>,
     /// Cuts recovered and checked.
     pub cuts: u64,
     /// Second crashes.
@@ -86,6 +89,9 @@ pub struct Report {
     /// The first cuts that broke something: how to have them again, and what broke.
     pub examples: Vec<(String, Vec<Violation>)>,
 }
+
+/// A capacity that is never reached, in bytes.
+pub const ROOMY: u64 = 1 << 40;
 
 /// How many broken cuts are told in full.
 const EXAMPLES: usize = 5;
@@ -108,7 +114,7 @@ impl Plan {
             rules: Vec::new(),
             sought: Vec::new(),
             is_refusal_allowed: false,
-            capacity_bytes: Options::default().capacity_bytes,
+            capacity_bytes: ROOMY,
             keep: None,
             seed: 1,
             scratch: if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() },
@@ -151,12 +157,14 @@ struct Life {
     /// Positions: its files were there; it served.
     start: u64,
     served: u64,
+    /// How soon it took writes again when a full disk had room.
+    resumed: Option<Duration>,
 }
 
 impl Run<'_> {
     fn run(mut self) -> Result<Report> {
         let life = self.live(&Image { entries: BTreeMap::new() }, 1, self.plan.duration, self.plan.seed)?.0;
-        self.count(&life.history);
+        self.count(&life);
         let cuts = self.choose(&life, self.plan.cuts, self.plan.seed);
         let recording = life.fs.recording().context("it is recorded")?;
         let index = Index::new(&life.history);
@@ -193,8 +201,8 @@ impl Run<'_> {
     fn live(&self, image: &Image, first_connection: u32, duration: Duration, seed: u64) -> Result<(Life, Recovered)> {
         let dir = self.scratch.join("mount");
         fs::create_dir_all(&dir)?;
-        let (personality, capacity_bytes) = (self.plan.personality, self.plan.capacity_bytes);
-        let fs = CrashFs::new(Options { personality, capacity_bytes, is_recording: true })?;
+        let personality = self.plan.personality;
+        let fs = CrashFs::new(Options { personality, capacity_bytes: ROOMY, is_recording: true })?;
         let mounted = fs.mount(&dir).context("cannot mount")?;
         image.write_to(&dir)?;
         fs.sync_all();
@@ -206,20 +214,27 @@ impl Run<'_> {
         };
         let base = Client::connect(server.port())?.recovered()?;
         let served = fs.position();
-        let history = self.load(&mut server, &fs, first_connection, duration, seed)?;
+        let (history, resumed) = self.load(&mut server, &fs, first_connection, duration, seed)?;
         drop(server);
         mounted.unmount().context("cannot unmount")?;
         fs::remove_dir(&dir)?;
-        Ok((Life { fs, history, start, served }, base))
+        Ok((Life { fs, history, start, served, resumed }, base))
     }
 
-    fn load(&self, server: &mut Server, fs: &CrashFs, first: u32, duration: Duration, seed: u64) -> Result<History> {
+    fn load(
+        &self,
+        server: &mut Server,
+        fs: &CrashFs,
+        first: u32,
+        duration: Duration,
+        seed: u64,
+    ) -> Result<(History, Option<Duration>)> {
         let (writers, readers) = self.plan.clients;
         let shared = Shared::new(self.plan.keys);
         let (is_over, ticks) = (AtomicBool::new(false), AtomicU64::new(1));
         let stamp = || Stamp { tick: ticks.fetch_add(1, Ordering::SeqCst), position: fs.position() };
         let port = server.port();
-        let mut history = History::default();
+        let (mut history, mut resumed) = (History::default(), None);
         // All of them before the first writes: a fault may end the server before the last one's thread has begun.
         let connected = (first..first + writers + readers).map(|connection| Ok((connection, Client::connect(port)?)));
         let connected: Vec<(u32, Client)> = connected.collect::<Result<_>>()?;
@@ -233,6 +248,15 @@ impl Run<'_> {
                 })
                 .collect();
             let disturbed = self.disturb(port, fs, duration);
+            let mut passed = Ok(());
+            if self.plan.capacity_bytes < ROOMY {
+                match full::pass_through(port, fs, ROOMY) {
+                    // What is written from here on is behind what was written anew.
+                    Ok(after) => resumed = after.inspect(|_| std::thread::sleep(duration / 2)),
+                    Err(error) => passed = Err(error),
+                }
+                fs.set_capacity(ROOMY);
+            }
             let runs = server.check_runs();
             is_over.store(true, Ordering::SeqCst);
             // Nobody waits for answers that a fault holds back.
@@ -240,10 +264,10 @@ impl Run<'_> {
             for client in clients {
                 history.operations.extend(client.join().expect("clients do not panic")?);
             }
-            let is_faulty = !self.plan.rules.is_empty() || self.plan.capacity_bytes < Options::default().capacity_bytes;
-            if is_faulty { Ok(()) } else { runs.and(disturbed) }
+            let is_faulty = !self.plan.rules.is_empty() || self.plan.capacity_bytes < ROOMY;
+            passed.and(if is_faulty { Ok(()) } else { runs.and(disturbed) })
         })?;
-        Ok(history)
+        Ok((history, resumed))
     }
 
     /// Lets the time of the load pass, with what the plan wants to happen meanwhile.
@@ -251,6 +275,7 @@ impl Run<'_> {
         const STEP: Duration = Duration::from_millis(5);
         let start = Instant::now();
         self.plan.rules.iter().for_each(|rule| fs.add_rule(rule.clone()));
+        fs.set_capacity(self.plan.capacity_bytes);
         let mut due: Vec<Duration> = self.plan.commands.iter().map(|(every, _)| *every).collect();
         while start.elapsed() < duration {
             for ((every, command), due) in self.plan.commands.iter().zip(&mut due) {
@@ -363,8 +388,9 @@ impl Run<'_> {
         }
     }
 
-    fn count(&mut self, history: &History) {
-        for operation in &history.operations {
+    fn count(&mut self, life: &Life) {
+        self.report.resumed = life.resumed;
+        for operation in &life.history.operations {
             self.report.operations += 1;
             if operation.acknowledged(u64::MAX).is_some() {
                 self.report.acknowledged += 1;
@@ -427,8 +453,9 @@ impl Report {
     pub fn summary(&self) -> String {
         let broken: Vec<String> =
             self.broken.iter().map(|(property, cuts)| format!("{property:?} in {cuts}")).collect();
+        let resumed = self.resumed.map(|took| format!(", writes taken {} ms after there was room", took.as_millis()));
         format!(
-            "{} operations, {} acknowledged ({} writes), {} cuts ({} after a recovery, {} damaged), {} refused to start, broken: {}",
+            "{} operations, {} acknowledged ({} writes), {} cuts ({} after a recovery, {} damaged), {} refused to start{}, broken: {}",
             self.operations,
             self.acknowledged,
             self.acknowledged_writes,
@@ -436,6 +463,7 @@ impl Report {
             self.again,
             self.damaged,
             self.refused,
+            resumed.unwrap_or_default(),
             if broken.is_empty() { "none".to_owned() } else { broken.join(", ") }
         )
     }
