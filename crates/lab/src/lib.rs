@@ -13,6 +13,7 @@
 //! | `fairness` | what one client feels beside another that does its worst |
 //! | `memory` | bytes per key and per idle connection |
 //! | `steps` | the longest step of operations on values of millions of elements |
+//! | `snapshot` | what clients feel while a snapshot is made, and the memory that it takes |
 //! | `differential` | random commands to a real Redis and to a server, every reply compared |
 //! | `wire` | scripts of commands and the exact replies that must come back |
 //! | `process`, `host`, `stats` | starting servers, describing the machine, medians and intervals |
@@ -33,6 +34,7 @@ pub mod probe;
 pub mod process;
 pub mod reply;
 pub mod sample;
+pub mod snapshot;
 pub mod stats;
 pub mod steps;
 pub mod suite;

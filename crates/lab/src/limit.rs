@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use lexopt::prelude::*;
 use serde_json::{Value, json};
 
+use crate::load::Measured;
 use crate::process::{ServerProcess, ServerSpec};
 use crate::sample::{Bench, Load, Ratio, Sample, Task, middle, parse_loads};
 use crate::{host, suite};
@@ -59,6 +60,7 @@ pub struct Settings {
     limit_port: u16,
     pub(crate) bench: Bench,
     accepts_errors: bool,
+    beside: Option<(Load, String)>,
     suite: Option<String>,
     /// Names of the suite's tests to run; all when empty.
     pub(crate) only: Vec<String>,
@@ -80,6 +82,7 @@ impl Settings {
             limit_port: 7999,
             bench: Bench { server_cpu: 0, load_cpu: 1, dir: std::env::temp_dir() },
             accepts_errors: false,
+            beside: None,
             suite: None,
             only: Vec::new(),
             json: None,
@@ -99,6 +102,7 @@ impl Settings {
                 Long("load-cpu") => settings.bench.load_cpu = args.value()?.parse()?,
                 Long("dir") => settings.bench.dir = args.value()?.into(),
                 Long("accept-errors") => settings.accepts_errors = true,
+                Long("beside") => settings.beside = Some(parse_beside(&args.value()?.string()?)?),
                 Long("suite") => settings.suite = Some(args.value()?.string()?),
                 Long("only") => settings.only = args.value()?.string()?.split(',').map(str::to_owned).collect(),
                 Long("json") => settings.json = Some(args.value()?.into()),
@@ -138,12 +142,21 @@ impl Settings {
         let loads: Vec<String> = self.loads().iter().map(Load::to_string).collect();
         json!({
             "loads": loads, "rounds": self.rounds, "seconds": self.seconds, "command": self.command,
-            "setup": self.setup, "keys": self.keys(), "reply": self.reply,
+            "setup": self.setup, "beside": self.beside.as_ref().map(|(load, command)| format!("{load} {command}")), "keys": self.keys(), "reply": self.reply,
             "server_cpu": self.bench.server_cpu, "load_cpu": self.bench.load_cpu,
         })
     }
 }
 
+/// CONNECTIONS:PIPELINE COMMAND.
+fn parse_beside(text: &str) -> Result<(Load, String)> {
+    let (load, command) = text.trim().split_once(' ').context("--beside is 'CONNECTIONS:PIPELINE COMMAND'")?;
+    let [load] = parse_loads(load)?[..] else { anyhow::bail!("--beside has one load") };
+    Ok((load, command.to_owned()))
+}
+
+/// Seconds that the load beside another one lasts longer, as they do not start in the same moment.
+const BESIDE: f64 = 0.2;
 /// The limit server's name in the results.
 const LIMIT: &str = "limit";
 /// Above this share of its processor the load, not the server, may be what is measured.
@@ -171,7 +184,18 @@ impl Run<'_> {
         let accepts_errors = settings.accepts_errors;
         let task = Task { accepts_errors, ..Task::new(&settings.command, settings.keys()) };
         for load in settings.loads() {
-            match bench.sample(round, (&spec.name, &server), load, settings.seconds, task) {
+            let sampled = std::thread::scope(|scope| {
+                let other = settings.beside.as_ref().map(|(load, command)| {
+                    let task = Task { accepts_errors, ..Task::new(command, settings.keys()) };
+                    scope.spawn(move || bench.load_process(spec.port, *load, settings.seconds + BESIDE, task))
+                });
+                let sample = bench.sample(round, (&spec.name, &server), load, settings.seconds, task);
+                let other = other.map(|other| other.join().expect("a load's starter does not panic"));
+                let other = other.transpose().context("the load beside")?;
+                let beside = other.map(|printed| Measured::from_line(&printed)).transpose()?;
+                sample.map(|sample| Sample { beside_rps: beside.map(|beside| beside.rps), ..sample })
+            });
+            match sampled {
                 Ok(sample) => self.samples.push(sample),
                 Err(error) => self.failures.push(format!("round {round} {} {load}: {error:#}", spec.name)),
             }
@@ -217,6 +241,7 @@ struct Row {
     others_cpu: f64,
     by_length: f64,
     errors: f64,
+    beside_rps: f64,
 }
 
 impl Row {
@@ -229,10 +254,11 @@ impl Row {
             1.0 => String::new(),
             share => format!("  replies counted in {:.0} % of batches", (1.0 - share) * 100.0),
         };
+        let beside = if self.beside_rps > 0.0 { format!("  beside {:.0} rps", self.beside_rps) } else { String::new() };
         let errors = if self.errors > 0.0 { format!("  {:.0} errors", self.errors) } else { String::new() };
         format!(
             "load {load:8} {server:14} {rps:10.0} rps  share-of-limit {share_of_limit}  {judged}/this \
-             {judged_to_this}  cpu/req {cpu_us_per_request:.2} us  p50 {p50_us:.0} us  p99 {p99_us:.0} us{replies}{errors}{bound}{disturbed}"
+             {judged_to_this}  cpu/req {cpu_us_per_request:.2} us  p50 {p50_us:.0} us  p99 {p99_us:.0} us{beside}{replies}{errors}{bound}{disturbed}"
         )
     }
 
@@ -243,7 +269,7 @@ impl Row {
             "cpu_us_per_request": self.cpu_us_per_request, "p50_us": self.p50_us, "p99_us": self.p99_us,
             "load_cpu": self.load_cpu, "client_bound": self.load_cpu > CLIENT_BOUND,
             "others_cpu": self.others_cpu, "disturbed": self.others_cpu > DISTURBED,
-            "by_length": self.by_length, "errors": self.errors,
+            "by_length": self.by_length, "errors": self.errors, "beside_rps": self.beside_rps,
         })
     }
 }
@@ -268,6 +294,7 @@ fn summarise(samples: &[Sample], servers: &[ServerSpec], loads: &[Load]) -> Vec<
                 others_cpu: middle(|s| s.others_cpu),
                 by_length: middle(|s| s.measured.by_length),
                 errors: middle(|s| s.measured.errors as f64),
+                beside_rps: middle(|s| s.beside_rps.unwrap_or(0.0)),
             });
         }
     }

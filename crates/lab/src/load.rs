@@ -201,7 +201,7 @@ pub fn fill_range(shape: &Shape, keys: std::ops::Range<u64>) -> Result<()> {
     while key < keys.end {
         let count = step.min(keys.end - key);
         output.clear();
-        (key..key + count).for_each(|key| shape.command.encode(key, &mut drawn, &mut output));
+        (key..key + count).for_each(|key| shape.command.encode(0, key, &mut drawn, &mut output));
         stream.write_all(&output)?;
         key += count;
         await_count(&mut stream, &mut input, &mut counter, key - keys.start)?;
@@ -401,9 +401,9 @@ fn ready_batches(shape: &Shape) -> Vec<Vec<u8>> {
     let mut keys = Keys::of(shape.keys);
     let batch = |_| {
         let mut batch = Vec::new();
-        for _ in 0..shape.pipeline {
+        for turn in 0..shape.pipeline {
             let key = keys.draw();
-            shape.command.encode(key, &mut keys, &mut batch);
+            shape.command.encode(turn, key, &mut keys, &mut batch);
         }
         batch.shrink_to_fit();
         batch

@@ -181,7 +181,7 @@ pub fn probe(settings: &Settings, port: u16) -> Result<Probed> {
         while sent < total && due(sent) <= now {
             let connection = &mut connections[usize::try_from(sent)? % settings.connections];
             let key = keys.draw();
-            command.encode(key, &mut keys, &mut connection.output);
+            command.encode(usize::try_from(sent)?, key, &mut keys, &mut connection.output);
             connection.in_flight.push_back(due(sent));
             connection.flush()?;
             now = Instant::now();

@@ -51,6 +51,8 @@ pub struct Sample {
     pub cpu_us_per_request: f64,
     /// What anything else used of the two processors, as a share of one.
     pub others_cpu: f64,
+    /// Requests per second of another load beside it. The server's processor time is for both.
+    pub beside_rps: Option<f64>,
 }
 
 impl Sample {
@@ -61,7 +63,7 @@ impl Sample {
             "round": self.round, "server": self.server, "load": self.load.to_string(), "rps": rps,
             "cpu_us_per_request": self.cpu_us_per_request, "p50_us": p50_us, "p99_us": p99_us,
             "p999_us": p999_us, "max_us": max_us, "load_cpu": load_cpu, "others_cpu": self.others_cpu,
-            "by_length": by_length, "nulls": nulls, "errors": errors,
+            "by_length": by_length, "nulls": nulls, "errors": errors, "beside_rps": self.beside_rps,
         })
     }
 }
@@ -126,12 +128,16 @@ impl Bench {
             load,
             cpu_us_per_request: spent as f64 / measured.requests as f64,
             others_cpu: before.others_until(&after, spent),
+            beside_rps: None,
             measured,
         })
     }
 
     /// Runs one load process on the load's processor and returns what it printed.
-    fn load_process(&self, port: u16, load: Load, seconds: f64, task: Task<'_>) -> Result<String> {
+    ///
+    /// # Errors
+    /// Those of the load process.
+    pub fn load_process(&self, port: u16, load: Load, seconds: f64, task: Task<'_>) -> Result<String> {
         let mut process = Command::new(std::env::current_exe()?);
         process.arg("load");
         if let Some(requests) = task.requests {
@@ -223,7 +229,15 @@ mod tests {
         let line = format!("{rps} 1 2 3 4 10 0.5 1.000 0 0");
         let measured = Measured::from_line(&line).expect("a load's line");
         let load = Load { connections: 50, pipeline: 1 };
-        Sample { round, server: server.to_owned(), load, measured, cpu_us_per_request: 1.0, others_cpu: 0.0 }
+        Sample {
+            round,
+            server: server.to_owned(),
+            load,
+            measured,
+            cpu_us_per_request: 1.0,
+            others_cpu: 0.0,
+            beside_rps: None,
+        }
     }
 
     #[test]

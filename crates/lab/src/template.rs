@@ -7,7 +7,8 @@
 //! | `__N__`, `__N+9__` | the key's number, or so many above it, without leading zeros: an index or a stream id |
 //! | `__V64__` | a value of 64 bytes |
 //!
-//! All may stand inside a word. A command whose first word is `__INLINE__` is sent as one line, not as an array.
+//! All may stand inside a word. A command whose first word is `__INLINE__` is sent as one line, not as an array. Several commands,
+//! with the word `__THEN__` between them, are sent in turn.
 
 use std::io::Write as _;
 
@@ -15,9 +16,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::words;
 
-/// A command whose words are cut at their placeholders.
+/// Commands whose words are cut at their placeholders.
 #[derive(Clone, Debug)]
 pub struct Template {
+    commands: Vec<Command>,
+}
+
+#[derive(Clone, Debug)]
+struct Command {
     words: Vec<Vec<Piece>>,
     inline: bool,
 }
@@ -65,6 +71,18 @@ impl Template {
     /// # Errors
     /// No word at all.
     pub fn from_words<W: AsRef<[u8]>>(words: &[W]) -> Result<Self> {
+        let commands = words.split(|word| word.as_ref() == b"__THEN__").map(Command::from_words);
+        Ok(Self { commands: commands.collect::<Result<_>>()? })
+    }
+
+    /// Appends the command whose turn it is, for `key`, to `out`; what it draws beside comes from `keys`.
+    pub fn encode(&self, turn: usize, key: u64, keys: &mut Keys, out: &mut Vec<u8>) {
+        self.commands[turn % self.commands.len()].encode(key, keys, out);
+    }
+}
+
+impl Command {
+    fn from_words<W: AsRef<[u8]>>(words: &[W]) -> Result<Self> {
         let inline = words.first().is_some_and(|word| word.as_ref() == b"__INLINE__");
         let words = &words[usize::from(inline)..];
         ensure!(!words.is_empty(), "an empty command");
@@ -72,8 +90,7 @@ impl Template {
         Ok(Self { words, inline })
     }
 
-    /// Appends the command for `key` to `out`; what it draws beside comes from `keys`.
-    pub fn encode(&self, key: u64, keys: &mut Keys, out: &mut Vec<u8>) {
+    fn encode(&self, key: u64, keys: &mut Keys, out: &mut Vec<u8>) {
         if !self.inline {
             append(out, format_args!("*{}\r\n", self.words.len()));
         }
@@ -171,7 +188,7 @@ mod tests {
 
     fn encoded(line: &str, key: u64, keys: u64) -> String {
         let mut out = Vec::new();
-        Template::parse(line).expect("parses").encode(key, &mut Keys::of(keys), &mut out);
+        Template::parse(line).expect("parses").encode(0, key, &mut Keys::of(keys), &mut out);
         String::from_utf8(out).expect("text")
     }
 
@@ -198,6 +215,16 @@ mod tests {
         let drawn = encoded("MSET __rand_int__ __rand_int__", 1, 1_000_000);
         let lines: Vec<&str> = drawn.split("\r\n").collect();
         assert!(lines[4] != lines[6] && lines[4].len() == 12 && lines[6].starts_with("000000"), "{drawn}");
+    }
+
+    #[test]
+    fn commands_take_turns() {
+        let template = Template::parse("GET __N__ __THEN__ DEL __N__").expect("parses");
+        let mut out = Vec::new();
+        (0..3).for_each(|turn| template.encode(turn, turn as u64, &mut Keys::of(9), &mut out));
+        let one = |name: &str, key: u64| format!("*2\r\n$3\r\n{name}\r\n$1\r\n{key}\r\n");
+        assert_eq!(String::from_utf8(out).expect("text"), one("GET", 0) + &one("DEL", 1) + &one("GET", 2));
+        assert!(Template::parse("GET a __THEN__").is_err());
     }
 
     #[test]

@@ -264,7 +264,15 @@ mod row_tests {
     fn sample(server: &str, rps: f64, cpu_us_per_request: f64) -> Sample {
         let measured = Measured::from_line(&format!("{rps} 1 2 3 4 10 0.95 0.5 5 0")).expect("a load's line");
         let load = Load { connections: 50, pipeline: 16 };
-        Sample { round: 0, server: server.to_owned(), load, measured, cpu_us_per_request, others_cpu: 0.0 }
+        Sample {
+            round: 0,
+            server: server.to_owned(),
+            load,
+            measured,
+            cpu_us_per_request,
+            others_cpu: 0.0,
+            beside_rps: None,
+        }
     }
 
     #[test]
