@@ -137,9 +137,9 @@ impl Log {
     }
 
     /// Moves the watermark up (never down), and wakes at most two of the workers that sleep until a position up to it is
-    /// released; these wake the others.
-    pub fn release(&self, up_to: Lsn) {
-        self.watermark.release(up_to);
+    /// released; these wake the others. Answers how many it has woken itself.
+    pub fn release(&self, up_to: Lsn) -> usize {
+        self.watermark.release(up_to)
     }
 
     /// Sets what wakes a worker out of its wait. Once per worker.

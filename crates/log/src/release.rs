@@ -58,9 +58,10 @@ impl Watermark {
         self.released.0.fetch_max(up_to, AcqRel);
     }
 
-    pub(crate) fn release(&self, up_to: Lsn) {
+    /// Moves the watermark, and wakes some of those who wait; how many.
+    pub(crate) fn release(&self, up_to: Lsn) -> usize {
         self.advance(up_to);
-        self.wake_some();
+        self.wake_some()
     }
 
     /// Worker: "I will sleep until `lsn` is released". `false`: it is released, and nothing is announced.
@@ -84,7 +85,7 @@ impl Watermark {
         }
     }
 
-    fn wake_some(&self) {
+    fn wake_some(&self) -> usize {
         fence(SeqCst);
         let released = self.released();
         let mut woken = 0;
@@ -98,9 +99,10 @@ impl Watermark {
             }
             woken += 1;
             if woken == WAKES {
-                return;
+                break;
             }
         }
+        woken
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) struct Counts {
     pub(super) last_sync_us: AtomicU64,
     pub(super) file_bytes: AtomicU64,
     pub(super) delayed: AtomicU64,
+    pub(super) wakes: AtomicU64,
     pub(super) resubmitted: AtomicU64,
 }
 
@@ -98,6 +99,11 @@ impl Progress {
     /// How often writing waited for a sync of another thread that did not end (`aof_delayed_fsync`).
     pub fn delayed(&self) -> u64 {
         self.counts.delayed.load(Ordering::Relaxed)
+    }
+
+    /// Workers that the writer has woken itself, a system call each.
+    pub fn wakes(&self) -> u64 {
+        self.counts.wakes.load(Ordering::Relaxed)
     }
 
     /// How often a chain of ring operations was broken and submitted again.

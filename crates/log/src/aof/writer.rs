@@ -558,7 +558,8 @@ impl Writer {
         let up_to = if self.settings.fsync == Fsync::Always { self.durable } else { self.in_kernel };
         if up_to > self.released {
             self.released = up_to;
-            self.log.release(up_to);
+            let woken = self.log.release(up_to) as u64;
+            self.progress.counts.wakes.fetch_add(woken, Ordering::Relaxed);
         }
     }
 

@@ -68,6 +68,7 @@ fn log(exec: &mut Exec<'_>, text: &mut Text) {
         text.field("aof_groups", progress.groups());
         text.field("aof_syncs", progress.syncs());
         text.field("aof_last_sync_usec", progress.last_sync().as_micros());
+        text.field("aof_wakes", progress.wakes());
         text.field("aof_resubmitted", progress.resubmitted());
     }
 }
