@@ -8,11 +8,14 @@
 //! P7 is this same function with the state that was recovered first as the start of the second history; P8 is
 //! [`judge`], which takes what the damage was.
 
+mod moves;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use super::history::{Action, Answer, History, Key, Operation, Recovered};
+use self::moves::Movers;
+use super::history::{Action, Answer, History, Key, Operation, Place, Recovered};
 
 /// What a store that acknowledges writes promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,13 +127,14 @@ pub struct Index<'a> {
     by_key: BTreeMap<&'a Key, Vec<&'a Operation>>,
     pairs: Vec<&'a Operation>,
     pair_reads: Vec<&'a Operation>,
+    movers: Movers<'a>,
 }
 
 impl<'a> Index<'a> {
     /// Sorts the operations.
     pub fn new(history: &'a History) -> Self {
         let mut by_key: HashMap<&Key, Vec<&Operation>> = HashMap::new();
-        let (mut pairs, mut pair_reads) = (Vec::new(), Vec::new());
+        let (mut pairs, mut pair_reads, mut movers) = (Vec::new(), Vec::new(), Movers::default());
         for operation in &history.operations {
             for key in keys_of(&operation.action) {
                 by_key.entry(key).or_default().push(operation);
@@ -138,10 +142,11 @@ impl<'a> Index<'a> {
             match operation.action {
                 Action::Pair(..) => pairs.push(operation),
                 Action::GetPair(_) => pair_reads.push(operation),
-                _ => {}
+                _ => movers.add(operation),
             }
         }
-        Self { by_key: by_key.into_iter().collect(), pairs, pair_reads }
+        movers.sort();
+        Self { by_key: by_key.into_iter().collect(), pairs, pair_reads, movers }
     }
 
     /// P1 to P6 of a state recovered from a cut after `cut` operations of the file system, where `base` was there before
@@ -151,12 +156,15 @@ impl<'a> Index<'a> {
         for (key, operations) in &self.by_key {
             checker.key(key, operations);
         }
-        for key in base.values.keys().filter(|key| !self.by_key.contains_key(key)) {
+        for key in base.values.keys().filter(|key| !self.by_key.contains_key(key) && Place::of_key(key).is_none()) {
             checker.key(key, &[]);
         }
-        for key in state.values.keys().filter(|key| !self.by_key.contains_key(key) && !base.values.contains_key(*key)) {
+        let is_known =
+            |key: &&Key| self.by_key.contains_key(*key) || base.values.contains_key(*key) || self.movers.has(key);
+        for key in state.values.keys().filter(|key| !is_known(key)) {
             checker.report(Property::P2Whole, key, "nobody wrote this key".to_owned());
         }
+        checker.movers(&self.movers);
         checker.pairs(&self.pairs);
         self.pair_reads.iter().for_each(|read| checker.pair_was_read_whole(read));
         checker.prefixes();
@@ -180,6 +188,7 @@ impl<'a> KeyHistory<'a> {
             Action::Get(_) | Action::Range(_) | Action::GetPair(_) => self.reads.push(operation),
             Action::Increment(_) => self.increments.push(operation),
             Action::Push(..) => self.pushes.push(operation),
+            Action::Move(_) | Action::Look(_) => unreachable!("they are listed apart"),
         }
     }
 }
@@ -502,6 +511,8 @@ fn keys_of(action: &Action) -> &[Key] {
             std::slice::from_ref(key)
         }
         Action::Pair(keys, ..) | Action::GetPair(keys) => keys,
+        // By the value, not by its names.
+        Action::Move(_) | Action::Look(_) => &[],
     }
 }
 

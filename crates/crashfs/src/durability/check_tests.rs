@@ -307,3 +307,60 @@ fn what_was_refused_is_no_gap() {
     script.set("k", "1:8");
     assert_eq!(script.broken(&texts(&[("k", "1:8"), ("c", "1")])), [P3Prefix]);
 }
+
+fn moved(step: u64) -> Action {
+    Action::Move(Place { connection: 1, step })
+}
+
+fn look(step: u64) -> Action {
+    Action::Look(Place { connection: 1, step })
+}
+
+#[test]
+fn a_value_that_is_renamed_is_in_one_place_and_not_behind_what_was_acknowledged_or_shown() {
+    let mut script = Script::default();
+    script.done(1, moved(0), Answer::Done);
+    script.done(1, moved(1), Answer::Done);
+    script.send(1, moved(2));
+    script.send(1, moved(3));
+    let at = |steps: &[u64]| {
+        let keys: Vec<String> = steps.iter().map(|step| format!("m:1:{step}")).collect();
+        texts(&keys.iter().map(|key| (key.as_str(), "1:moves")).collect::<Vec<_>>())
+    };
+    for (steps, broken) in [
+        (&[1][..], &[][..]),
+        (&[3], &[]),
+        (&[0], &[P1Durable]),
+        (&[], &[P5Atomic]),
+        (&[1, 2], &[P5Atomic]),
+        (&[4], &[P2Whole]),
+    ] {
+        assert_eq!(script.broken(&at(steps)), broken, "{steps:?}");
+    }
+    assert_eq!(script.broken(&texts(&[("m:1:1", "another")])), [P2Whole]);
+    assert_eq!(script.broken(&texts(&[("m:1:1", "1:moves"), ("m:2:0", "2:moves")])), [P2Whole], "nobody wrote that");
+    // A reader saw it come to 2; another one that it was no longer there.
+    script.done(7, look(2), text("1:moves"));
+    assert_eq!(script.broken(&at(&[1])), [P4Observed]);
+    assert_eq!(script.broken(&at(&[2])), []);
+    script.answer(2, Answer::Done);
+    script.done(7, look(2), Answer::Value(None));
+    assert_eq!(script.broken(&at(&[2])), [P4Observed]);
+    assert_eq!(script.broken(&at(&[3])), []);
+    // The next life's connections are others.
+    assert_eq!(Script::default().broken_from(&at(&[3]), u64::MAX, &at(&[3])), []);
+    assert_eq!(Script::default().broken_from(&at(&[3]), u64::MAX, &at(&[2])), [P2Whole, P7Again]);
+    assert_eq!(Script::default().broken_from(&at(&[3]), u64::MAX, &at(&[])), [P7Again]);
+}
+
+#[test]
+fn a_rename_that_was_refused_ends_what_is_known() {
+    let mut script = Script::default();
+    script.done(1, moved(0), Answer::Done);
+    script.done(1, moved(1), Answer::Failed("MISCONF".to_owned()));
+    script.done(1, moved(2), Answer::Failed("ERR no such key".to_owned()));
+    script.send(1, moved(3));
+    script.done(1, set("k", "1:5"), Answer::Done);
+    assert_eq!(script.broken(&texts(&[("m:1:0", "1:moves"), ("k", "1:5")])), []);
+    assert_eq!(script.broken(&texts(&[("m:1:1", "1:moves"), ("k", "1:5")])), [], "it may have been done");
+}

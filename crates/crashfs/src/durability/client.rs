@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use gimmal_resp::{Reply, ReplyReader, encode_command};
 
-use super::history::{Action, Answer, Data, Recovered, Value};
+use super::history::{Action, Answer, Data, Place, Recovered, Value};
 
 /// How long an answer may take before the client gives the operation up.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -62,9 +62,10 @@ impl Client {
             (Action::Range(_) | Action::GetPair(_), Reply::Array(values)) => {
                 Answer::Values(values.into_iter().map(element).collect::<Result<_>>()?)
             }
-            (Action::Set(..) | Action::Pair(..), Reply::Simple(_)) | (Action::Delete(_), Reply::Integer(_)) => {
-                Answer::Done
-            }
+            (Action::Look(_), Reply::Bulk(text)) => Answer::Value(Some(String::from_utf8_lossy(&text).into_owned())),
+            (Action::Look(_), Reply::NullBulk) => Answer::Value(None),
+            (Action::Set(..) | Action::Pair(..) | Action::Move(_), Reply::Simple(_))
+            | (Action::Delete(_), Reply::Integer(_)) => Answer::Done,
             (action, reply) => bail!("{action:?} was answered {reply:?}"),
         })
     }
@@ -156,5 +157,11 @@ pub fn encode(out: &mut Vec<u8>, action: &Action) {
             encode_command(out, &["EXEC"]);
         }
         Action::GetPair([first, second]) => encode_command(out, &["MGET", first, second]),
+        Action::Move(place @ Place { step: 0, .. }) => encode_command(out, &["SET", &place.key(), &place.value()]),
+        Action::Move(place) => {
+            let before = Place { step: place.step - 1, ..*place };
+            encode_command(out, &["RENAME", &before.key(), &place.key()]);
+        }
+        Action::Look(place) => encode_command(out, &["GET", &place.key()]),
     }
 }

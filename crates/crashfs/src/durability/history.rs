@@ -35,6 +35,37 @@ pub enum Action {
     Pair([Key; 2], String, bool),
     /// `MGET` of such a pair.
     GetPair([Key; 2]),
+    /// The value of a connection moves one step, from its last name to the next: `RENAME`; at step 0 `SET`.
+    Move(Place),
+    /// `GET` of the value of a connection where it is after that step.
+    Look(Place),
+}
+
+/// Where the value of a connection is after a step. Its name says both, so a value that is found says how often it has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Whose.
+    pub connection: u32,
+    /// How often it has moved.
+    pub step: u64,
+}
+
+impl Place {
+    /// The key.
+    pub fn key(self) -> Key {
+        format!("m:{}:{}", self.connection, self.step)
+    }
+
+    /// The place that this key names.
+    pub fn of_key(key: &str) -> Option<Self> {
+        let (connection, step) = key.strip_prefix("m:")?.split_once(':')?;
+        Some(Self { connection: connection.parse().ok()?, step: step.parse().ok()? })
+    }
+
+    /// The value, which stays the same.
+    pub fn value(self) -> String {
+        format!("{}:moves", self.connection)
+    }
 }
 
 /// What it was answered.

@@ -230,7 +230,7 @@ impl Run<'_> {
         seed: u64,
     ) -> Result<(History, Option<Duration>)> {
         let (writers, readers) = self.plan.clients;
-        let shared = Shared::new(self.plan.keys);
+        let shared = Shared::new(self.plan.keys, first, writers);
         let (is_over, ticks) = (AtomicBool::new(false), AtomicU64::new(1));
         let stamp = || Stamp { tick: ticks.fetch_add(1, Ordering::SeqCst), position: fs.position() };
         let port = server.port();
@@ -242,7 +242,7 @@ impl Run<'_> {
             let clients: Vec<_> = connected
                 .into_iter()
                 .map(|(connection, client)| {
-                    let workload = Workload::new(&shared, seed, connection, first, connection >= first + writers);
+                    let workload = Workload::new(&shared, seed, connection);
                     let (is_over, stamp, pipeline) = (&is_over, &stamp, self.plan.pipeline);
                     scope.spawn(move || converse(client, connection, workload, pipeline, is_over, stamp))
                 })

@@ -1,4 +1,4 @@
-//! What clients ask: seeded, every value written once, four shapes of keys.
+//! What clients ask: seeded, every value written once, five shapes of keys.
 //!
 //! | keys | written by | asked by readers with |
 //! |---|---|---|
@@ -6,11 +6,12 @@
 //! | `c:CONNECTION` counters | INCR of that connection | GET |
 //! | `l:ERA:N` lists | RPUSH; a new era begins after some hundred pushes, so that they stay short | LRANGE |
 //! | `a:N`, `b:N` pairs | MSET, or MULTI … EXEC | MGET |
+//! | `m:CONNECTION:STEP`, one at a time | RENAME of that connection's to the next step | GET |
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::history::{Action, Key};
+use super::history::{Action, Key, Place};
 use crate::random::Random;
 
 /// Pushes of all clients together in one era of lists.
@@ -25,17 +26,38 @@ pub struct Shared {
     /// Keys of each shape.
     pub keys: u64,
     pushes: AtomicU64,
+    /// Of each connection that writes: the steps that its value was told to move.
+    moves: Vec<AtomicU64>,
+    first_connection: u32,
 }
 
 impl Shared {
-    /// So many keys of each shape.
-    pub fn new(keys: u64) -> Self {
-        Self { keys, pushes: AtomicU64::new(0) }
+    /// So many keys of each shape, for so many connections that write, numbered from `first_connection`.
+    pub fn new(keys: u64, first_connection: u32, writers: u32) -> Self {
+        let moves = (0..writers).map(|_| AtomicU64::new(0)).collect();
+        Self { keys, pushes: AtomicU64::new(0), moves, first_connection }
     }
 
     fn list(&self, random: &mut Random, is_push: bool) -> Key {
         let pushes = self.pushes.fetch_add(u64::from(is_push), Ordering::Relaxed);
         format!("l:{}:{}", pushes / ERA_PUSHES, random.below(4))
+    }
+
+    /// The next step of a connection's own value.
+    fn next_step(&self, connection: u32) -> Place {
+        let step = self.moves[self.nth(connection)].fetch_add(1, Ordering::Relaxed);
+        Place { connection, step }
+    }
+
+    /// Where the value of a connection is, or was a moment ago, or will be.
+    fn recent_step(&self, random: &mut Random) -> Place {
+        let nth = random.below(u64::try_from(self.moves.len()).expect("a count"));
+        let step = self.moves[crate::content::index(nth)].load(Ordering::Relaxed).saturating_sub(random.below(4));
+        Place { connection: self.first_connection + u32::try_from(nth).expect("a connection"), step }
+    }
+
+    fn nth(&self, connection: u32) -> usize {
+        usize::try_from(connection - self.first_connection).expect("small")
     }
 }
 
@@ -44,17 +66,16 @@ pub struct Workload<'a> {
     shared: &'a Shared,
     random: Random,
     connection: u32,
-    first_counter: u32,
     sequence: u32,
     is_reader: bool,
 }
 
 impl<'a> Workload<'a> {
-    /// The operations of a client that writes, or of one that reads; counters belong to connections from
-    /// `first_counter` on.
-    pub fn new(shared: &'a Shared, seed: u64, connection: u32, first_counter: u32, is_reader: bool) -> Self {
+    /// The operations of a client: those that write are numbered as [`Shared::new`] was told, those that read come behind.
+    pub fn new(shared: &'a Shared, seed: u64, connection: u32) -> Self {
         let random = Random::new(crate::random::mix(seed, u64::from(connection)));
-        Self { shared, random, connection, first_counter, sequence: 0, is_reader }
+        let is_reader = shared.nth(connection) >= shared.moves.len();
+        Self { shared, random, connection, sequence: 0, is_reader }
     }
 
     /// The next operation and its number.
@@ -71,7 +92,8 @@ impl<'a> Workload<'a> {
 
     fn write(&mut self) -> Action {
         match self.random.below(100) {
-            0..35 => Action::Set(self.register(), self.value(), None),
+            0..30 => Action::Set(self.register(), self.value(), None),
+            30..35 => Action::Move(self.shared.next_step(self.connection)),
             35..40 => Action::Set(self.register(), self.value(), Some(self.deadline_ms())),
             40..50 => Action::Delete(self.register()),
             50..62 => Action::Increment(format!("c:{}", self.connection)),
@@ -82,10 +104,11 @@ impl<'a> Workload<'a> {
 
     fn read(&mut self) -> Action {
         match self.random.below(10) {
-            0..5 => Action::Get(self.register()),
+            0..4 => Action::Get(self.register()),
+            4 => Action::Look(self.shared.recent_step(&mut self.random)),
             5 => {
-                let owner = u64::from(self.first_counter)
-                    + self.random.below(u64::from(self.connection - self.first_counter).max(1));
+                let first = self.shared.first_connection;
+                let owner = u64::from(first) + self.random.below(u64::from(self.connection - first).max(1));
                 Action::Get(format!("c:{owner}"))
             }
             6..8 => Action::GetPair(self.pair()),
@@ -122,11 +145,11 @@ mod tests {
 
     #[test]
     fn every_value_is_written_once_and_every_shape_appears() {
-        let shared = Shared::new(20);
+        let shared = Shared::new(20, 1, 2);
         let mut values = HashSet::new();
         let mut shapes = HashSet::new();
         for connection in 1..4 {
-            let mut workload = Workload::new(&shared, 5, connection, 1, connection == 3);
+            let mut workload = Workload::new(&shared, 5, connection);
             for _ in 0..2000 {
                 let (_, action) = workload.operation();
                 shapes.insert(std::mem::discriminant(&action));
@@ -135,6 +158,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(shapes.len(), 8);
+        assert_eq!(shapes.len(), 10);
     }
 }
