@@ -28,10 +28,12 @@ pub enum Mutant {
     RetryAfterEio,
     /// A transaction is logged as commands without a frame, and a group may end between them.
     MultiSplit,
+    /// A rewrite's base lacks some keys.
+    RewriteDrops,
 }
 
 /// Every fault and what [`VARIABLE`] calls it.
-pub const ALL: [(&str, Mutant); 8] = [
+pub const ALL: [(&str, Mutant); 9] = [
     ("ack-before-fsync", Mutant::AckBeforeFsync),
     ("no-fsync", Mutant::NoFsync),
     ("no-dirsync", Mutant::NoDirsync),
@@ -40,6 +42,7 @@ pub const ALL: [(&str, Mutant); 8] = [
     ("no-read-gate", Mutant::NoReadGate),
     ("retry-after-eio", Mutant::RetryAfterEio),
     ("multi-split", Mutant::MultiSplit),
+    ("rewrite-drops", Mutant::RewriteDrops),
 ];
 
 /// The environment variable that chooses.
