@@ -30,10 +30,12 @@ pub enum Mutant {
     MultiSplit,
     /// A rewrite's base lacks some keys.
     RewriteDrops,
+    /// What a rewrite replaces is removed before the manifest names what replaces it.
+    HistoryEarly,
 }
 
 /// Every fault and what [`VARIABLE`] calls it.
-pub const ALL: [(&str, Mutant); 9] = [
+pub const ALL: [(&str, Mutant); 10] = [
     ("ack-before-fsync", Mutant::AckBeforeFsync),
     ("no-fsync", Mutant::NoFsync),
     ("no-dirsync", Mutant::NoDirsync),
@@ -43,6 +45,7 @@ pub const ALL: [(&str, Mutant); 9] = [
     ("retry-after-eio", Mutant::RetryAfterEio),
     ("multi-split", Mutant::MultiSplit),
     ("rewrite-drops", Mutant::RewriteDrops),
+    ("history-early", Mutant::HistoryEarly),
 ];
 
 /// The environment variable that chooses.

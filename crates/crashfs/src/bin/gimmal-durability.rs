@@ -13,7 +13,7 @@ use gimmal_crashfs::durability::run::Plan;
 use lexopt::prelude::*;
 
 const USAGE: &str =
-    "usage: gimmal-durability [--seconds N] [--cuts N] [--writers N] [--readers N] [--pipeline N] [--keys N]
+    "usage: gimmal-durability [--seconds N] [--cuts N | --every-step] [--writers N] [--readers N] [--pipeline N] [--keys N]
                          [--personality strict-posix|ext4-like] [--policies POLICY,...] [--again-every N]
                          [--damage-every N] [--every MS:COMMAND] [--rule RULE] [--capacity BYTES] [--keep DIR]
                          [--allow-refusal] [--seed N] [--scratch DIR] [--expect kept|lost|P1,P4,...]
@@ -59,6 +59,7 @@ fn arguments() -> Result<(Plan, Expected)> {
         match argument {
             Long("seconds") => plan.duration = Duration::from_secs_f64(parser.value()?.parse()?),
             Long("cuts") => plan.cuts = parser.value()?.parse()?,
+            Long("every-step") => plan.is_every_step = true,
             Long("writers") => plan.clients.0 = parser.value()?.parse()?,
             Long("readers") => plan.clients.1 = parser.value()?.parse()?,
             Long("pipeline") => plan.pipeline = parser.value()?.parse()?,

@@ -21,8 +21,9 @@ use super::workload::{Shared, Workload};
 use crate::cut::{Image, Policy};
 use crate::faults::Rule;
 use crate::fs::{CrashFs, Options};
+use crate::operation::Operation as FileOperation;
 use crate::random::Random;
-use crate::state::Personality;
+use crate::state::{Personality, Recording};
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -41,6 +42,9 @@ pub struct Plan {
     pub keys: u64,
     /// How many cuts.
     pub cuts: u64,
+    /// Instead of these: a cut under each policy at every operation from the first file that is made, renamed or removed while
+    /// the load runs to what follows the last one. That is every step of a rewrite's switch to other files.
+    pub is_every_step: bool,
     /// The policies, in turn.
     pub policies: Vec<Policy>,
     /// Every so many cuts go on to a second crash; 0 for none.
@@ -107,6 +111,7 @@ impl Plan {
             pipeline: 8,
             keys: 50,
             cuts: 50,
+            is_every_step: false,
             policies: Policy::ALL.to_vec(),
             again_every: 10,
             damage_every: 0,
@@ -165,8 +170,11 @@ impl Run<'_> {
     fn run(mut self) -> Result<Report> {
         let life = self.live(&Image { entries: BTreeMap::new() }, 1, self.plan.duration, self.plan.seed)?.0;
         self.count(&life);
-        let cuts = self.choose(&life, self.plan.cuts, self.plan.seed);
         let recording = life.fs.recording().context("it is recorded")?;
+        let cuts = match self.plan.is_every_step {
+            true => self.every_step(&life, &recording)?,
+            false => self.choose(&life, self.plan.cuts, self.plan.seed),
+        };
         let index = Index::new(&life.history);
         let mut replay = recording.replay();
         for (nth, (position, seed, policy)) in (1..).zip(cuts) {
@@ -314,6 +322,24 @@ impl Run<'_> {
             .collect();
         cuts.sort_by_key(|(position, ..)| *position);
         cuts
+    }
+
+    /// Every position from the first change of a name while the load ran to two operations behind the last, which are those that
+    /// make it durable.
+    fn every_step(&self, life: &Life, recording: &Recording) -> Result<Vec<(u64, u64, Policy)>> {
+        let served = crate::content::index(life.served);
+        let during = recording.operations.get(served..).unwrap_or_default();
+        let is_of_names = |operation: &FileOperation| {
+            use FileOperation::{Create, Link, Remove, Rename};
+            matches!(operation, Create { .. } | Link { .. } | Remove { .. } | Rename { .. })
+        };
+        let (first, last) = (during.iter().position(is_of_names), during.iter().rposition(is_of_names));
+        let first = first.context("no file was made, renamed or removed while the load ran")?;
+        let end = (last.unwrap_or(first) + 3).min(during.len());
+        let mut random = Random::new(self.plan.seed);
+        let positions = life.served + u64::try_from(first)?..=life.served + u64::try_from(end)?;
+        let cuts = positions.flat_map(|position| self.plan.policies.iter().map(move |policy| (position, *policy)));
+        Ok(cuts.map(|(position, policy)| (position, random.any() >> 32, policy)).collect())
     }
 
     /// Starts a server on a cut and takes what it holds.

@@ -13,6 +13,7 @@ use super::header::encode_head;
 use super::manifest::{Entry, LONGEST, Manifest, ManifestError};
 use super::recover::Recovered;
 use super::window::read_exactly;
+use crate::mutant::{self, Mutant};
 
 /// The directory, and what its manifest says.
 #[derive(Debug)]
@@ -296,6 +297,9 @@ impl Directory {
         }
         manifest.history.extend(manifest.base.replace(Entry { name, seq }));
         manifest.history.extend(old);
+        if mutant::is(Mutant::HistoryEarly) {
+            self.remove_files(&manifest.history)?;
+        }
         self.publish(manifest)
     }
 
@@ -307,14 +311,20 @@ impl Directory {
         if self.manifest.history.is_empty() {
             return Ok(());
         }
-        for entry in &self.manifest.history {
+        self.remove_files(&self.manifest.history)?;
+        self.publish(Manifest { history: Vec::new(), ..self.manifest.clone() })
+    }
+
+    /// Removes those that are still there.
+    fn remove_files(&self, entries: &[Entry]) -> io::Result<()> {
+        for entry in entries {
             let path = self.path.join(&entry.name);
             match self.disk.remove(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(told("removing", &path)(error)),
                 _ => {}
             }
         }
-        self.publish(Manifest { history: Vec::new(), ..self.manifest.clone() })
+        Ok(())
     }
 
     /// Writes the manifest, and takes it as the current one.
