@@ -47,15 +47,20 @@ pub struct Appender {
     last_end: Lsn,
     /// The block used last.
     block: Option<BlockRef>,
+    /// Where the log ended when this worker rang last because of how far it had come.
+    rung: Lsn,
     /// Whether this worker announced that it sleeps (see [`Appender::await_release`]).
     announced: bool,
 }
+
+/// Bytes of the log that are worth a group of their own.
+const RING_AFTER: Lsn = 32 << 10;
 
 impl Appender {
     pub(crate) fn new(log: Arc<Log>, worker: usize) -> Appender {
         // Any value of the end, ever, is a lower bound of where the next record begins.
         let last_end = log.end();
-        Appender { log, worker, last_end, block: None, announced: false }
+        Appender { log, worker, last_end, block: None, rung: last_end, announced: false }
     }
 
     /// The log.
@@ -108,6 +113,16 @@ impl Appender {
         }
     }
 
+    /// Rings in the middle of a batch if the log has grown by [`RING_AFTER`] bytes since: the reader begins with these while the rest
+    /// is being made.
+    #[inline]
+    pub fn ring_if_far(&mut self) {
+        if self.last_end.saturating_sub(self.rung) >= RING_AFTER {
+            self.rung = self.last_end;
+            self.log.ring();
+        }
+    }
+
     /// Announces that this worker is about to sleep until `lsn` is released. `false`: it is already; do not sleep.
     ///
     /// The worker's waker is called once when [`Log::released`] has reached `lsn`. When the worker comes out of its wait,
@@ -116,6 +131,9 @@ impl Appender {
     pub fn await_release(&mut self, lsn: Lsn) -> bool {
         self.awake();
         self.announced = self.log.watermark.announce(self.worker, lsn);
+        if self.announced {
+            self.log.doorbell.ring_idle();
+        }
         self.announced
     }
 

@@ -161,7 +161,7 @@ impl Log {
     /// Wakes the reader if it sleeps. To be called by a worker after a pass that appended: once per batch, not per record.
     #[inline]
     pub fn ring(&self) {
-        self.doorbell.ring();
+        self.doorbell.ring(|| self.end());
     }
 
     /// The worker's end of the log.

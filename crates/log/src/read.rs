@@ -88,12 +88,29 @@ impl Reader {
     /// already; do not sleep. The waker given to [`Log::set_reader_waker`] is called when a worker calls [`Log::ring`].
     #[must_use]
     pub fn may_sleep(&mut self, position: Lsn) -> bool {
-        self.log.doorbell.announce();
+        self.log.doorbell.announce(position, false);
         if self.readable() > position {
             self.log.doorbell.withdraw();
             return false;
         }
         true
+    }
+
+    /// Announces that the reader's thread is about to sleep for a moment although there may be something to read: until the log can
+    /// be read up to `position`, or a worker goes to sleep that waits for a release. `false`: that is so already.
+    #[must_use]
+    pub fn may_gather(&mut self, position: Lsn) -> bool {
+        self.log.doorbell.announce(position.saturating_sub(1), true);
+        if self.readable() >= position || self.log.watermark.has_sleepers() {
+            self.log.doorbell.withdraw();
+            return false;
+        }
+        true
+    }
+
+    /// The reader's thread has not slept until it was woken, but until its time was over.
+    pub fn awake(&self) {
+        self.log.doorbell.withdraw();
     }
 
     /// The log.

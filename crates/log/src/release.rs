@@ -64,6 +64,11 @@ impl Watermark {
         self.wake_some()
     }
 
+    /// Whether a worker sleeps until something is released.
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.iter().any(|Padded(sleeper)| sleeper.waits_for.load(Relaxed) != NOTHING)
+    }
+
     /// Worker: "I will sleep until `lsn` is released". `false`: it is released, and nothing is announced.
     pub(crate) fn announce(&self, worker: usize, lsn: Lsn) -> bool {
         if lsn <= self.released() {

@@ -174,6 +174,7 @@ impl State {
                 break at;
             }
             if self.local.log_active {
+                self.local.ring_if_far();
                 self.local.look_for_room(&self.shared.log);
             }
             scratch.clear();

@@ -687,6 +687,12 @@ impl Local {
         self.log_failed = holds && shared.persist.aof.state() == aof::State::Failed;
     }
 
+    /// Has the log's writer begin with what this pass has made so far, if that is much.
+    #[inline]
+    pub fn ring_if_far(&mut self) {
+        self.appender.ring_if_far();
+    }
+
     /// Whether the log has room for another write; looked at before each batch, since an append itself never waits.
     #[inline]
     pub fn look_for_room(&mut self, log: &Log) {

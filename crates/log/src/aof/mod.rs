@@ -40,6 +40,7 @@ mod chains;
 pub mod check;
 pub mod directory;
 pub mod disk;
+mod gather;
 pub mod header;
 pub mod manifest;
 pub mod progress;
@@ -48,6 +49,8 @@ pub mod resp;
 #[allow(unsafe_code)]
 mod ring;
 mod scan;
+#[allow(unsafe_code)]
+mod slice;
 mod sync_thread;
 pub mod thread;
 mod window;

@@ -6,6 +6,7 @@ use std::thread::{self, Builder, JoinHandle, Thread};
 use std::time::Duration;
 
 use super::progress::Progress;
+use super::slice;
 use super::writer::{Orders, Step, Writer};
 use crate::Log;
 use crate::read::Reader;
@@ -98,9 +99,19 @@ impl WriterThread {
 
 fn run(mut writer: Writer, mut reader: Reader, bell: &Bell) -> Reader {
     bell.answer(Some(thread::current()));
+    writer.gather();
+    // Without it the log is as good, and slower where processors are shared.
+    let _refused = slice::shorten().is_err();
     loop {
         match writer.step(&mut reader) {
             Step::More => {}
+            Step::Gather(up_to, limit) => {
+                if reader.may_gather(up_to) {
+                    thread::park_timeout(limit);
+                    reader.awake();
+                }
+                writer.gathered();
+            }
             // The bell leaves a token, so what was asked meanwhile ends the sleep at once.
             Step::Idle(limit) if reader.may_sleep(writer.written()) => sleep(limit),
             Step::Idle(_) => {}

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::chains::{Broken, Chains, Reached, RingSettings};
 use super::directory::Increment;
 use super::disk::{DiskFile, write_all};
+use super::gather::Gather;
 use super::header::{BLOCK, FILL, HEAD, Header, Kind, MAX_LENGTH, encode_timestamp};
 use super::progress::{Condition, Progress};
 use super::ring::Ring;
@@ -90,6 +91,8 @@ pub enum Step {
     Idle(Option<Duration>),
     /// Nothing until the time is over, although the log has more.
     Blocked(Duration),
+    /// Nothing until the log can be read up to here, a worker that waits sleeps, or the time is over: more will come in a moment.
+    Gather(Lsn, Duration),
     /// It was told to stop, and the file is closed.
     Stopped,
     /// Nothing ever again; see [`Progress::reason`].
@@ -169,6 +172,7 @@ pub struct Writer {
     /// No space is prepared before this, because there was none.
     prepare_after: Option<Instant>,
     last_stamp: u64,
+    gather: Gather,
 }
 
 /// Where in a file.
@@ -232,6 +236,7 @@ impl Writer {
             retry_at: None,
             prepare_after: None,
             last_stamp: 0,
+            gather: Gather::default(),
         }
     }
 
@@ -242,6 +247,16 @@ impl Writer {
     pub fn use_ring(&mut self, settings: RingSettings) -> io::Result<()> {
         self.chains = Some(Chains::new(Box::new(Ring::open(settings)?), settings));
         Ok(())
+    }
+
+    /// Waits a moment before a group where that makes it larger. For a writer with a thread of its own.
+    pub(super) fn gather(&mut self) {
+        self.gather.switch_on();
+    }
+
+    /// The wait that [`Step::Gather`] asked for is over.
+    pub(super) fn gathered(&mut self) {
+        self.gather.slept();
     }
 
     /// What others can ask of this writer.
@@ -308,6 +323,12 @@ impl Writer {
         if up_to > self.written && self.chains.as_ref().is_none_or(Chains::has_room) {
             if self.must_wait_for_sync() {
                 return Ok(Step::Blocked(POLL));
+            }
+            if rotation.is_none()
+                && !stop
+                && let Some(wait) = self.gather.wait(self.written, readable)
+            {
+                return Ok(wait);
             }
             self.write_group(reader, up_to)?;
             reader.consumed(up_to);
@@ -532,6 +553,7 @@ impl Writer {
     fn note_sync(&mut self, (lsn, took, result): Synced) -> Outcome<()> {
         result.map_err(|error| Trouble::Final(format!("syncing the log: {error}")))?;
         self.progress.synced(took);
+        self.gather.synced(took);
         self.durable = self.durable.max(lsn);
         self.progress.set_durable(self.durable);
         Ok(())
@@ -557,6 +579,9 @@ impl Writer {
     fn release(&mut self) {
         let up_to = if self.settings.fsync == Fsync::Always { self.durable } else { self.in_kernel };
         if up_to > self.released {
+            if self.settings.fsync == Fsync::Always && self.chains.is_none() {
+                self.gather.released(up_to - self.released, self.log.end() - up_to);
+            }
             self.released = up_to;
             let woken = self.log.release(up_to) as u64;
             self.progress.counts.wakes.fetch_add(woken, Ordering::Relaxed);

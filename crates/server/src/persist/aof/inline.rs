@@ -62,7 +62,7 @@ impl Inline {
         orders.stop();
         loop {
             match writer.step(&mut reader) {
-                Step::More | Step::Idle(_) => {}
+                Step::More | Step::Idle(_) | Step::Gather(..) => {}
                 Step::Blocked(_) if writer.is_full() => return reader,
                 Step::Blocked(limit) => std::thread::sleep(limit),
                 Step::Stopped | Step::Failed => return reader,
