@@ -1,6 +1,6 @@
 //! [`Epoll`]: completions emulated on epoll, as cheap as a hand-written readiness loop.
 //!
-//! `next` receives lazily, for one ready connection at a time, into one buffer that stays hot in the cache; `send`
+//! `next` receives lazily, for a few ready connections at a time, into one buffer that stays hot in the cache; `send`
 //! tries at once and keeps only what the socket did not take.
 //!
 //! Connections are watched edge-triggered: level-triggered, the kernel would look at each ready socket again in the
@@ -12,6 +12,7 @@
 //! - `readable` is cleared only when a receive found less than it asked for and no hang-up is known (an end of stream
 //!   that came with the last bytes has no edge of its own), or would have blocked.
 //! - `writable` is cleared only when a send took less than offered; then the kernel owes an edge.
+//! - What was received lies in the buffer until the last of `coming` is handed out; only then more is received.
 //! - A connection that could act but has had its share is in `again`, once; the next wait does not sleep.
 
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::attempt::{self, Attempt};
 use crate::table::{Table, Token};
-use crate::{Completion, ConnId, Counters, Engine, ListenerId, Output, Socket, Waker, os};
+use crate::{Completion, ConnId, Counters, Engine, LOOK_AHEAD, ListenerId, Output, Socket, Waker, os};
 
 /// An [`Engine`] on epoll.
 pub struct Epoll {
@@ -37,9 +38,11 @@ pub struct Epoll {
     again: VecDeque<ConnId>,
     /// How many of those belong to this pass.
     again_now: usize,
-    /// Completions that are not the direct outcome of a receive.
-    finished: VecDeque<Completion<'static>>,
+    /// What is to be handed out, in order.
+    coming: VecDeque<Step>,
     buffer: Box<[u8]>,
+    /// How much of the buffer belongs to what is in `coming`.
+    filled: usize,
     counters: Counters,
 }
 
@@ -65,10 +68,11 @@ struct Listener {
     retry_at: Option<Instant>,
 }
 
-/// What `step` found; the borrow of the buffer is made by `next`.
+/// What is to be handed out; the borrow of the buffer is made by `next`.
 enum Step {
     Finished(Completion<'static>),
-    Received(ConnId, usize),
+    /// Bytes from this position of the buffer on, and how many.
+    Received(ConnId, usize, usize),
 }
 
 const READ: u32 = libc::EPOLLIN as u32;
@@ -83,8 +87,13 @@ const WAKER: u8 = 2;
 
 /// Events taken per wait. More connections than this are ready at once only under overload, and then wait a pass.
 const EVENTS: usize = 1024;
-/// One receive takes at most this: large enough that a system call is amortised, small enough for the L2 cache.
+/// Receives until it is handed out take at most this: large enough that a system call is amortised, small enough for
+/// the L2 cache.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// With less room no further connection receives into the buffer.
+const LEAST_ROOM: usize = 32 * 1024;
+/// What was received begins at multiples of this in the buffer: two requests share no cache line.
+const LINE: usize = 64;
 /// How long accepting rests after an error such as `EMFILE`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -106,31 +115,31 @@ impl Epoll {
             next_event: 0,
             again: VecDeque::new(),
             again_now: 0,
-            finished: VecDeque::new(),
+            coming: VecDeque::new(),
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            filled: 0,
             counters: Counters::default(),
         })
     }
 
-    fn step(&mut self) -> Option<Step> {
-        loop {
-            if let Some(completion) = self.finished.pop_front() {
-                return Some(Step::Finished(completion));
-            }
-            let step = if self.next_event < self.ready {
-                self.event()
+    /// Finds out what is to be handed out next, if that is not known: the events of a few connections are acted on.
+    fn gather(&mut self) {
+        if !self.coming.is_empty() {
+            return;
+        }
+        self.filled = 0;
+        while self.coming.len() < LOOK_AHEAD && self.buffer.len() - self.filled >= LEAST_ROOM {
+            if self.next_event < self.ready {
+                self.event();
             } else if self.again_now > 0 {
-                self.look_again()
+                self.look_again();
             } else {
-                return None;
-            };
-            if step.is_some() {
-                return step;
+                return;
             }
         }
     }
 
-    fn event(&mut self) -> Option<Step> {
+    fn event(&mut self) {
         let libc::epoll_event { events, u64: token } = self.events[self.next_event];
         let token = Token(token);
         if token.operation() == LISTENER {
@@ -140,55 +149,55 @@ impl Epoll {
         if token.operation() == WAKER {
             return self.woken();
         }
-        let conn = self.connections.resolve(token)?;
-        let connection = self.connections.get_mut(conn)?;
+        let Some(conn) = self.connections.resolve(token) else { return };
+        let Some(connection) = self.connections.get_mut(conn) else { return };
         connection.readable |= events & (READ | HANG_UP) != 0;
         connection.hung_up |= events & HANG_UP != 0;
         connection.writable |= events & (WRITE | HANG_UP) != 0;
-        if connection.queued {
-            return None; // It has its turn in this pass or the next.
+        // One that is queued has its turn in this pass or the next.
+        if !connection.queued {
+            self.act(conn);
         }
-        self.act(conn)
     }
 
-    fn look_again(&mut self) -> Option<Step> {
+    fn look_again(&mut self) {
         self.again_now -= 1;
-        let conn = self.again.pop_front()?;
-        self.connections.get_mut(conn)?.queued = false;
-        self.act(conn)
+        let Some(conn) = self.again.pop_front() else { return };
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        connection.queued = false;
+        self.act(conn);
     }
 
     /// Writes first, then reads: what is sent frees memory, and a reset shows on either.
-    fn act(&mut self, conn: ConnId) -> Option<Step> {
-        let connection = self.connections.get(conn)?;
-        if connection.output.is_some() && connection.writable {
+    fn act(&mut self, conn: ConnId) {
+        if self.connections.get(conn).is_some_and(|connection| connection.output.is_some() && connection.writable) {
             self.send_more(conn);
         }
-        let connection = self.connections.get(conn)?;
-        if connection.readable && !connection.paused && !connection.ended { self.receive(conn) } else { None }
+        self.receive(conn);
     }
 
-    fn receive(&mut self, conn: ConnId) -> Option<Step> {
-        let connection = self.connections.get_mut(conn)?;
-        let step = match os::recv(connection.socket.as_fd(), &mut self.buffer) {
-            Ok(0) => receive_ended(connection, conn, None),
+    fn receive(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        if !connection.readable || connection.paused || connection.ended {
+            return;
+        }
+        let room = &mut self.buffer[self.filled..];
+        match os::recv(connection.socket.as_fd(), room) {
+            Ok(0) => self.coming.push_back(receive_ended(connection, conn, None)),
             Ok(count) => {
                 self.counters.receives += 1;
-                connection.readable = count == self.buffer.len() || connection.hung_up;
-                Some(Step::Received(conn, count))
+                connection.readable = count == room.len() || connection.hung_up;
+                self.coming.push_back(Step::Received(conn, self.filled, count));
+                self.filled = (self.filled + count).next_multiple_of(LINE);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                connection.readable = false;
-                None
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-            Err(error) => receive_ended(connection, conn, Some(error)),
-        };
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.readable = false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => self.coming.push_back(receive_ended(connection, conn, Some(error))),
+        }
         // The rest waits for the next pass, so that one busy client does not hold up the others.
         if connection.readable && !connection.ended {
             queue(&mut self.again, connection, conn);
         }
-        step
     }
 
     fn send_more(&mut self, conn: ConnId) {
@@ -203,41 +212,44 @@ impl Epoll {
             result => {
                 output.clear();
                 let result = result.map(|_done| ());
-                self.finished.push_back(Completion::Sent { conn, output, result });
+                self.finished(Completion::Sent { conn, output, result });
             }
         }
     }
 
-    fn woken(&mut self) -> Option<Step> {
-        self.waker.take().then(|| {
-            self.counters.wakes += 1;
-            Step::Finished(Completion::Woken)
-        })
+    fn finished(&mut self, completion: Completion<'static>) {
+        self.coming.push_back(Step::Finished(completion));
     }
 
-    fn listener_ready(&mut self, id: ListenerId) -> Option<Step> {
+    fn woken(&mut self) {
+        if self.waker.take() {
+            self.counters.wakes += 1;
+            self.finished(Completion::Woken);
+        }
+    }
+
+    fn listener_ready(&mut self, id: ListenerId) {
         let listener = self.listeners.iter_mut().find(|listener| listener.id == id);
         let accepted = listener.as_ref().map(|listener| os::accept(listener.socket.as_fd()));
         match (listener, accepted) {
             // The event stays current until the backlog is empty: a storm of clients is accepted in one pass.
             (Some(_), Some(Ok(socket))) => {
                 self.counters.accepts += 1;
-                return Some(Step::Finished(Completion::Accepted { listener: id, socket: socket.into() }));
+                return self.finished(Completion::Accepted { listener: id, socket: socket.into() });
             }
             (Some(_), Some(Err(error))) if error.kind() == io::ErrorKind::WouldBlock => {}
-            (Some(_), Some(Err(error))) if os::is_client_error(&error) => return None,
+            (Some(_), Some(Err(error))) if os::is_client_error(&error) => return,
             (Some(listener), Some(Err(error))) => {
                 listener.retry_at = Some(Instant::now() + ACCEPT_PAUSE);
                 // Removal of what was added cannot fail; were it to, the next event would find the same error.
                 let socket = listener.socket.as_fd();
                 let removed = os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_DEL, socket, 0, 0);
                 debug_assert!(removed.is_ok());
-                self.finished.push_back(Completion::AcceptFailed { listener: id, error });
+                self.finished(Completion::AcceptFailed { listener: id, error });
             }
             _ => {} // It has been given up since.
         }
         self.next_event += 1;
-        None
     }
 
     /// Resumes listeners whose pause is over; returns the shorter of `timeout` and the time to the next one.
@@ -276,6 +288,9 @@ impl Engine for Epoll {
 
     fn unlisten(&mut self, id: ListenerId) {
         self.listeners.retain(|listener| listener.id != id);
+        let dropped =
+            |step: &Step| matches!(step, Step::Finished(Completion::Accepted { listener, .. }) if *listener == id);
+        self.coming.retain(|step| !dropped(step));
     }
 
     fn attach(&mut self, conn: ConnId, socket: Socket) -> io::Result<()> {
@@ -333,12 +348,13 @@ impl Engine for Epoll {
 
     fn close(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.remove(conn) else { return };
+        self.coming.retain(|step| !step.is_received(conn) && !step.is_end(conn));
         if let Some(mut output) = connection.output {
             output.clear();
             let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
-            self.finished.push_back(Completion::Sent { conn, output, result });
+            self.finished(Completion::Sent { conn, output, result });
         }
-        self.finished.push_back(Completion::Closed { conn });
+        self.finished(Completion::Closed { conn });
     }
 
     fn shutdown_write(&mut self, conn: ConnId) {
@@ -354,7 +370,9 @@ impl Engine for Epoll {
         let socket = connection.socket.as_fd();
         let removed = os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_DEL, socket, 0, 0);
         debug_assert!(removed.is_ok());
-        self.finished.push_back(Completion::Detached { conn, socket: connection.socket.into() });
+        // What was received is handed out first; who takes the socket finds the end again.
+        self.coming.retain(|step| !step.is_end(conn));
+        self.finished(Completion::Detached { conn, socket: connection.socket.into() });
     }
 
     fn unsent(&self, conn: ConnId) -> usize {
@@ -374,7 +392,7 @@ impl Engine for Epoll {
             return Ok(()); // These edges would not be reported again.
         }
         let timeout = self.retry_listeners(timeout)?;
-        let at_hand = !self.finished.is_empty() || !self.again.is_empty();
+        let at_hand = !self.coming.is_empty() || !self.again.is_empty();
         let timeout = if at_hand { Some(Duration::ZERO) } else { timeout };
         (self.ready, self.next_event) = (0, 0);
         self.counters.enters += 1;
@@ -385,14 +403,28 @@ impl Engine for Epoll {
     }
 
     fn next(&mut self) -> Option<Completion<'_>> {
-        match self.step()? {
+        self.gather();
+        match self.coming.pop_front()? {
             Step::Finished(completion) => Some(completion),
-            Step::Received(conn, count) => Some(Completion::Received { conn, data: &self.buffer[..count] }),
+            Step::Received(conn, at, count) => Some(Completion::Received { conn, data: &self.buffer[at..at + count] }),
+        }
+    }
+
+    fn look_ahead(&mut self) -> usize {
+        self.gather();
+        self.coming.len().min(LOOK_AHEAD)
+    }
+
+    fn upcoming(&self, at: usize) -> Option<(ConnId, &[u8])> {
+        match *self.coming.get(at)? {
+            Step::Received(conn, at, count) => Some((conn, &self.buffer[at..at + count])),
+            Step::Finished(Completion::Sent { conn, .. }) => Some((conn, &[])),
+            Step::Finished(_) => None,
         }
     }
 
     fn outstanding(&self) -> usize {
-        self.connections.values().filter(|connection| connection.output.is_some()).count() + self.finished.len()
+        self.connections.values().filter(|connection| connection.output.is_some()).count() + self.coming.len()
     }
 
     fn counters(&self) -> Counters {
@@ -427,7 +459,17 @@ fn queue(again: &mut VecDeque<ConnId>, connection: &mut Connection, conn: ConnId
     }
 }
 
-fn receive_ended(connection: &mut Connection, conn: ConnId, error: Option<io::Error>) -> Option<Step> {
+fn receive_ended(connection: &mut Connection, conn: ConnId, error: Option<io::Error>) -> Step {
     connection.ended = true;
-    Some(Step::Finished(Completion::ReceiveEnded { conn, error }))
+    Step::Finished(Completion::ReceiveEnded { conn, error })
+}
+
+impl Step {
+    fn is_received(&self, of: ConnId) -> bool {
+        matches!(self, Step::Received(conn, ..) if *conn == of)
+    }
+
+    fn is_end(&self, of: ConnId) -> bool {
+        matches!(self, Step::Finished(Completion::ReceiveEnded { conn, .. }) if *conn == of)
+    }
 }

@@ -13,7 +13,7 @@
 //! - The caller's slab names connections ([`ConnId`]); an engine never reports an id after `Closed` or `Detached`.
 //! - At most one [`Output`] is in flight per connection. Each one given to `send` comes back exactly once: at once, or as
 //!   `Sent`; also when the connection is closed meanwhile (then before `Closed`).
-//! - Received bytes are lent until the next call of `next`; no engine keeps a copy.
+//! - Received bytes are lent until the next call of `next` or `look_ahead`; no engine keeps a copy.
 //! - Order within a connection is kept; between connections nothing is promised.
 //! - An engine lives and dies on one thread (io_uring's single issuer); only the [`Waker`] crosses threads.
 //!
@@ -60,6 +60,10 @@ pub struct ConnId {
     pub generation: u32,
 }
 
+/// The most completions that [`Engine::look_ahead`] finds out about: enough for their misses to overlap, few enough for
+/// what was requested to stay in the first-level cache.
+pub const LOOK_AHEAD: usize = 16;
+
 /// Names a listening socket; chosen by the caller, unique per engine.
 pub type ListenerId = u32;
 
@@ -84,7 +88,7 @@ pub enum Completion<'e> {
     Received {
         /// The connection.
         conn: ConnId,
-        /// The bytes, lent until the next call of [`Engine::next`].
+        /// The bytes, lent until the next call of [`Engine::next`] or [`Engine::look_ahead`].
         data: &'e [u8],
     },
     /// Nothing more will be received. The connection stays open for sending until it is closed.
@@ -168,6 +172,20 @@ pub trait Engine {
 
     /// Hands out what `wait` found, one at a time; `None` ends the pass.
     fn next(&mut self) -> Option<Completion<'_>>;
+
+    /// Finds out what the next calls of [`Engine::next`] will hand out, without handing it out; returns how many
+    /// completions [`Engine::upcoming`] can tell, at most [`LOOK_AHEAD`]. For a caller that requests memory ahead of
+    /// its use: an engine may know nothing.
+    fn look_ahead(&mut self) -> usize {
+        0
+    }
+
+    /// The connection and the bytes of the completion that comes after `at` others; no bytes if it is not one of
+    /// receiving. `None` if it is none of a connection, or if it will not be handed out.
+    fn upcoming(&self, at: usize) -> Option<(ConnId, &[u8])> {
+        let _ = at;
+        None
+    }
 
     /// What is not at rest: connections with an operation in flight, completions not handed out, buffers lent. Zero
     /// once every connection is closed and `next` has returned `None`; anything else is a leak.

@@ -8,18 +8,24 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+/// The C library's own functions for sending and receiving are points where a thread may be cancelled, and say so to each
+/// other by two locked instructions a call, 1 % of a small request. Nobody cancels threads here.
+const NULL: *const libc::c_void = std::ptr::null();
+
 /// Receives without blocking, whatever the socket's mode. Zero is end of file.
 pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: pointer and length are those of a mutable slice that outlives the call.
-    let count = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
+    let (fd, pointer) = (socket.as_raw_fd(), buffer.as_mut_ptr());
+    // SAFETY: pointer and length are those of a mutable slice that outlives the call; null says that no address is wanted.
+    let count = unsafe { libc::syscall(libc::SYS_recvfrom, fd, pointer, buffer.len(), libc::MSG_DONTWAIT, NULL, NULL) };
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
 /// Sends without blocking and without SIGPIPE.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: pointer and length are those of a slice that outlives the call.
-    let count = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    let (fd, pointer) = (socket.as_raw_fd(), bytes.as_ptr());
+    // SAFETY: pointer and length are those of a slice that outlives the call; null says that there is no address.
+    let count = unsafe { libc::syscall(libc::SYS_sendto, fd, pointer, bytes.len(), flags, NULL, 0usize) };
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 

@@ -101,6 +101,7 @@ impl Output {
 
     /// Bytes not sent yet.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.closed + self.open_len() - self.sent
     }
@@ -114,6 +115,7 @@ impl Output {
 
     /// Whether everything is sent.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -169,7 +171,11 @@ impl Output {
 
     /// The unsent bytes, if they lie in one piece.
     #[must_use]
+    #[inline]
     pub fn contiguous(&self) -> Option<&[u8]> {
+        if self.tail.is_empty() {
+            return Some(if self.chunk == 0 { &self.head[self.offset..] } else { &[] });
+        }
         let mut slices = self.slices();
         let first = slices.next().unwrap_or(&[]);
         slices.next().is_none().then_some(first)

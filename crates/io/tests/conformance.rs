@@ -38,6 +38,7 @@ scenarios!(
     a_paused_connection_receives_a_bounded_amount,
     close_storms_return_every_output_once,
     detached_connections_lose_no_byte,
+    what_was_foreseen_of_a_connection_that_goes_is_lost_only_if_it_is_closed,
     peers_that_vanish_end_receiving_and_fail_sending,
     wakes_are_coalesced_and_none_is_lost,
     waiting_keeps_to_its_timeout,
@@ -420,6 +421,49 @@ fn waiting_keeps_to_its_timeout(world: &World) {
         while server.pass(Some(PATIENCE)) != [Seen::Closed(conn)] {}
     });
     server.finish();
+}
+
+/// An engine that has received for several connections finds out that one of them is closed, or given away, meanwhile.
+fn what_was_foreseen_of_a_connection_that_goes_is_lost_only_if_it_is_closed(world: &World) {
+    let (mut server, mut other) = (Server::new(world), Server::new(world));
+    for _ in 0..50 {
+        let mut ends: Vec<_> =
+            (0..3).map(|_| world.connection()).map(|(near, far)| (server.attach(near), far)).collect();
+        for (at, (_, far)) in ends.iter_mut().enumerate() {
+            far.write_all(&[b"closed", b"moved ", b"stayed"][at][..]).unwrap();
+        }
+        let (closed, moved, stayed) = (ends[0].0, ends[1].0, ends[2].0);
+        server.engine.wait(Some(Duration::from_millis(1))).unwrap();
+        server.engine.look_ahead();
+        server.close(closed);
+        server.detach(moved);
+        let (mut of_moved, mut of_stayed, mut gone) = (Vec::new(), Vec::new(), 0);
+        server.until("one to stay", |_, seen| {
+            for item in seen {
+                match item {
+                    Seen::Received(conn, data) if *conn == moved => of_moved.extend_from_slice(data),
+                    Seen::Received(conn, data) if *conn == stayed => of_stayed.extend_from_slice(data),
+                    Seen::Closed(_) | Seen::Detached(_) => gone += 1,
+                    item => panic!("{item:?}"),
+                }
+            }
+            gone == 2 && of_stayed == b"stayed"
+        });
+        let moved = other.attach(server.sockets.pop().unwrap());
+        other.until("the rest", |_, seen| {
+            for item in seen {
+                let Seen::Received(_, data) = item else { panic!("{item:?}") };
+                of_moved.extend_from_slice(data);
+            }
+            of_moved == b"moved "
+        });
+        other.close(moved);
+        other.until("closing", |other, _| other.connections() == 0);
+        server.close(stayed);
+        server.until("closing", |server, _| server.connections() == 0);
+    }
+    server.finish();
+    other.finish();
 }
 
 fn half_closed_connections_go_on(world: &World) {

@@ -14,6 +14,7 @@
 pub mod double;
 pub mod encode;
 pub mod error;
+pub mod glance;
 pub mod inline;
 pub mod number;
 pub mod parser;
@@ -22,6 +23,7 @@ pub mod writer;
 
 pub use encode::{encode_array_header, encode_bulk, encode_bulk_header, encode_command};
 pub use error::ProtocolError;
+pub use glance::first_argument;
 pub use inline::split_args;
 pub use number::parse_i64;
 pub use parser::{Beginning, LARGE, Limits, MAX_LINE, Next, Parser, Span};

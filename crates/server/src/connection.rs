@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Bytes of replies that do not count as memory in use. Redis has as many in each client's structure, used or not. If they
 /// counted, keys would go for replies that the kernel has taken, as their completion is only seen in the next pass.
-const REPLY_FREE: usize = 16 * 1024;
+pub const REPLY_FREE: usize = 16 * 1024;
 
 /// Everything of one connection but its socket, which the engine owns.
 pub struct Connection {
@@ -160,6 +160,20 @@ impl Connection {
         let transaction = self.session.transaction_bytes();
         let replies = self.output_bytes().saturating_sub(REPLY_FREE);
         self.query.capacity() + detached + building + parked + transaction + replies
+    }
+
+    /// With no more than [`REPLY_FREE`] bytes of replies it takes no memory that counts and is over no limit, and nothing stands in
+    /// the way of its next command.
+    #[inline]
+    pub fn is_as_usual(&self) -> bool {
+        self.state == State::Open
+            && self.session.authenticated
+            && self.query.capacity() == 0
+            && self.counted_bytes == 0
+            && !(self.marks.paused || self.marks.ended)
+            && self.detached.is_empty()
+            && self.building.is_none()
+            && !self.session.has_transaction()
     }
 
     /// It still has its client: replies may be on their way to it.

@@ -43,6 +43,7 @@ pub mod kept;
 pub mod keys;
 pub mod lazyfree;
 pub mod logging;
+pub mod lookahead;
 pub mod mail;
 pub mod monitor;
 pub mod notify;

@@ -8,7 +8,7 @@
 use crate::args::Args;
 use crate::batch::{Found, Parsed, Scratch};
 use crate::command::{Entry, gate};
-use crate::connection::{Aside, Connection, Parked, State as Doing};
+use crate::connection::{Aside, Connection, Parked, REPLY_FREE, State as Doing};
 use crate::exec::{Continuation, Exec, Hint, Outcome, Stop};
 use crate::kept::Kept;
 use crate::persist::load;
@@ -678,10 +678,19 @@ impl State {
     /// After commands ran: note what is to be sent, stop reading from a client that does not read, enforce limits.
     #[inline]
     pub fn after_commands(&mut self, id: ConnId, c: &mut Connection) {
-        if !c.output.is_empty() && !c.marks.dirty {
+        let output = c.output.len();
+        if output > 0 && !c.marks.dirty {
             c.marks.dirty = true;
             self.dirty.push(id);
         }
+        let is_little = output + c.sending + c.held_bytes <= REPLY_FREE;
+        if !(is_little && c.is_as_usual()) {
+            self.look_after(id, c);
+        }
+    }
+
+    /// What there is to do after commands for a connection that is not as most are.
+    fn look_after(&mut self, id: ConnId, c: &mut Connection) {
         if c.output_bytes() > self.local.output_limit {
             self.enforce_limits(id, c);
         }
@@ -827,6 +836,12 @@ impl State {
         self.leave_wait(&mut connection);
         self.after_commands(id, &mut connection);
         self.connections.put_back(id, connection);
+    }
+
+    /// Whether a connection may get more to send before the pass ends: it has commands to run, or others publish to it.
+    #[inline]
+    pub fn gets_more(&mut self, id: ConnId) -> bool {
+        self.connections.find(id).is_some_and(|c| c.marks.ready || c.session.subscriptions.is_some())
     }
 
     /// What to send for a connection: nothing if a send is in flight.

@@ -148,6 +148,11 @@ impl Session {
         self.multi.as_ref().map_or(0, |multi| multi.size()) + self.watch.as_ref().map_or(0, |watch| watch.size())
     }
 
+    /// Whether it queues commands or watches keys.
+    pub fn has_transaction(&self) -> bool {
+        self.multi.is_some() || self.watch.is_some()
+    }
+
     /// Takes the queue: commands are carried out again.
     pub fn end(&mut self) -> Option<Box<Transaction>> {
         self.gates &= !gate::IN_MULTI;

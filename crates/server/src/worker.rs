@@ -314,7 +314,16 @@ impl<E: Engine> Worker<E> {
     /// Takes what the engine completed, and runs the commands that arrived.
     fn complete<'k>(&mut self, batch: &mut Batch<'k>) {
         let Worker { engine, state } = self;
-        while let Some(completion) = engine.next() {
+        let mut foreseen = 0;
+        loop {
+            if foreseen == 0 {
+                send_replies(engine, state, false);
+                state.local.end_step();
+                foreseen = engine.look_ahead();
+                state.look_ahead((0..foreseen).filter_map(|at| engine.upcoming(at)), batch);
+            }
+            let Some(completion) = engine.next() else { break };
+            foreseen = foreseen.saturating_sub(1);
             match completion {
                 Completion::Received { conn, data } => state.received(conn, data, batch),
                 Completion::ReceiveEnded { conn, .. } => state.peer_closed(conn),
@@ -331,20 +340,9 @@ impl<E: Engine> Worker<E> {
         self.act();
     }
 
-    /// Sends the replies of this pass: one send for each connection that has some and none in flight.
+    /// Sends the replies of this pass.
     fn flush(&mut self) {
-        let Worker { engine, state } = self;
-        let mut dirty = std::mem::take(&mut state.dirty);
-        for conn in dirty.drain(..) {
-            let Some(output) = state.to_send(conn) else { continue };
-            if let Some((output, result)) = engine.send(conn, output) {
-                state.sent(conn, output, result);
-            }
-        }
-        // A finished send may have marked its connection again; those keep their place in the new list.
-        if state.dirty.is_empty() {
-            state.dirty = dirty;
-        }
+        send_replies(&mut self.engine, &mut self.state, true);
         self.act();
     }
 
@@ -410,6 +408,29 @@ impl<E: Engine> Worker<E> {
         }
         Ok(())
     }
+}
+
+/// Sends replies: one send for each connection that has some and none in flight. In the middle of a pass, while their sockets are
+/// still in the cache, only for connections of which it is unlikely that they get more in this pass: `all` is false.
+fn send_replies<E: Engine>(engine: &mut E, state: &mut State, all: bool) {
+    if state.dirty.is_empty() {
+        return;
+    }
+    let mut dirty = std::mem::take(&mut state.dirty);
+    dirty.retain(|&conn| {
+        if !all && state.gets_more(conn) {
+            return true;
+        }
+        if let Some(output) = state.to_send(conn)
+            && let Some((output, result)) = engine.send(conn, output)
+        {
+            state.sent(conn, output, result);
+        }
+        false
+    });
+    // A finished send may have marked its connection again; those keep their place.
+    dirty.append(&mut state.dirty);
+    state.dirty = dirty;
 }
 
 impl State {

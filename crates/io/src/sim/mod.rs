@@ -194,6 +194,10 @@ impl SimEngine {
         }
         let Some(connection) = self.connections.remove(conn) else { return };
         self.order.retain(|id| *id != conn);
+        if connection.leaving == Leaving::Closing {
+            // Of a pass that was not taken to its end.
+            self.ready.retain(|ready| !matches!(ready, Ready::Bytes(of, _) if *of == conn));
+        }
         if let Some(mut output) = connection.output {
             output.clear();
             let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));

@@ -32,16 +32,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use io_uring::opcode;
 use io_uring::squeue::Entry;
 use io_uring::types::{CancelBuilder, Fd};
+use io_uring::{cqueue, opcode};
 
 use self::accept::Listener;
 use self::buffers::Buffers;
 use self::ring::Ring;
 use self::send::Message;
 use crate::table::{Table, Token};
-use crate::{Completion, ConnId, Counters, Engine, ListenerId, Output, Socket, Waker, attempt, os};
+use crate::{Completion, ConnId, Counters, Engine, LOOK_AHEAD, ListenerId, Output, Socket, Waker, attempt, os};
 
 pub use self::probe::{UringFeatures, probe};
 pub use self::ring::TaskRun;
@@ -363,6 +363,23 @@ impl Engine for Uring {
                 let data = self.buffers().filled(buffer, length);
                 Some(Completion::Received { conn, data })
             }
+        }
+    }
+
+    fn look_ahead(&mut self) -> usize {
+        self.ring.left().min(LOOK_AHEAD)
+    }
+
+    fn upcoming(&self, at: usize) -> Option<(ConnId, &[u8])> {
+        let cqe = self.ring.peek(at)?;
+        let token = Token(cqe.user_data);
+        match (token.operation(), cqueue::buffer_select(cqe.flags), usize::try_from(cqe.result)) {
+            (RECEIVE, Some(buffer), Ok(length)) => {
+                let conn = self.connections.resolve(token)?;
+                Some((conn, self.buffers.as_ref()?.filled(buffer, length)))
+            }
+            (SEND, ..) => Some((self.connections.resolve(token)?, &[])),
+            _ => None,
         }
     }
 

@@ -69,7 +69,7 @@ pub(super) struct Ring {
     enter_fd: i32,
     enter_flags: u32,
     backlog: VecDeque<squeue::Entry>,
-    /// Completions taken off the queue ahead of time, to make room.
+    /// Completions taken off the queue, all at once: so the queue's ends are looked at once a pass, and it has room.
     stash: VecDeque<Cqe>,
     /// Completions that belong to the current pass.
     pass: usize,
@@ -202,7 +202,8 @@ impl Ring {
                 Err(_) => return result,
             }
         }
-        self.pass = self.visible();
+        self.take_off();
+        self.pass = self.stash.len();
         Ok(())
     }
 
@@ -210,7 +211,17 @@ impl Ring {
     pub(super) fn pop(&mut self) -> Option<Cqe> {
         self.pass = self.pass.checked_sub(1)?;
         self.counters.cqes += 1;
-        self.stash.pop_front().or_else(|| self.uring.completion().next().map(|entry| Cqe::from(&entry)))
+        self.stash.pop_front()
+    }
+
+    /// How many completions of the last wait are still to be taken.
+    pub(super) fn left(&self) -> usize {
+        self.pass
+    }
+
+    /// The completion that is taken after `at` others.
+    pub(super) fn peek(&self, at: usize) -> Option<Cqe> {
+        if at < self.pass { self.stash.get(at).copied() } else { None }
     }
 
     /// Completions that can be taken without a system call.
@@ -248,6 +259,10 @@ impl Ring {
     #[cold]
     fn make_room(&mut self) {
         self.counters.cq_overflow += 1;
+        self.take_off();
+    }
+
+    fn take_off(&mut self) {
         let Ring { uring, stash, .. } = self;
         stash.extend(uring.completion().map(|entry| Cqe::from(&entry)));
     }

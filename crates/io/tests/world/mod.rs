@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gimmal_io::{
-    Completion, ConnId, Engine, Epoll, Faults, Output, SimClient, SimEngine, SimNet, Socket, TaskRun, Uring,
-    UringOptions,
+    Completion, ConnId, Engine, Epoll, Faults, LOOK_AHEAD, Output, SimClient, SimEngine, SimNet, Socket, TaskRun,
+    Uring, UringOptions,
 };
 
 /// How long anything may take before the test fails.
@@ -208,6 +208,8 @@ struct State {
 pub struct Server {
     pub engine: Box<dyn Engine>,
     states: HashMap<ConnId, State>,
+    /// Bytes that the engine is going to hand out.
+    foreseen: Vec<(ConnId, Vec<u8>)>,
     /// Sockets from `Accepted` and `Detached`, oldest first.
     pub sockets: Vec<Socket>,
     generation: u32,
@@ -221,7 +223,8 @@ impl Server {
     }
 
     pub fn with(engine: Box<dyn Engine>) -> Server {
-        Server { engine, states: HashMap::new(), sockets: Vec::new(), generation: 0, free: Vec::new(), slots: 0 }
+        let (states, foreseen, sockets, free) = (HashMap::new(), Vec::new(), Vec::new(), Vec::new());
+        Server { engine, states, foreseen, sockets, generation: 0, free, slots: 0 }
     }
 
     pub fn attach(&mut self, socket: Socket) -> ConnId {
@@ -277,8 +280,13 @@ impl Server {
     /// One pass: waits and returns what completed.
     pub fn pass(&mut self, timeout: Option<Duration>) -> Vec<Seen> {
         self.engine.wait(timeout).unwrap();
-        let mut all = Vec::new();
-        while let Some(completion) = self.engine.next() {
+        let (mut all, mut left) = (Vec::new(), 0);
+        loop {
+            if left == 0 {
+                left = self.foresee();
+            }
+            let Some(completion) = self.engine.next() else { break };
+            left = left.saturating_sub(1);
             let seen = match completion {
                 Completion::Accepted { listener, socket } => {
                     self.sockets.push(socket);
@@ -304,14 +312,28 @@ impl Server {
             self.check(&seen);
             all.push(seen);
         }
+        let due = self.foreseen.iter().find(|(conn, _)| self.is_open(*conn));
+        assert_eq!(due, None, "foreseen, but not handed out");
         all
+    }
+
+    /// Notes what the engine says that it will hand out.
+    fn foresee(&mut self) -> usize {
+        let count = self.engine.look_ahead();
+        assert!(count <= LOOK_AHEAD);
+        let bytes = (0..count).filter_map(|at| self.engine.upcoming(at)).filter(|(_, bytes)| !bytes.is_empty());
+        self.foreseen = bytes.map(|(conn, bytes)| (conn, bytes.to_vec())).collect();
+        count
     }
 
     /// Holds a completion against what is known of its connection; a connection that is gone must not be named.
     fn check(&mut self, seen: &Seen) {
         let gone = |conn: &ConnId| format!("{seen:?}: nothing may be reported of {conn:?} any more");
         match seen {
-            Seen::Received(conn, _) => {
+            Seen::Received(conn, bytes) => {
+                if let Some(at) = self.foreseen.iter().position(|(foreseen, _)| foreseen == conn) {
+                    assert_eq!(self.foreseen.remove(at).1, *bytes, "other bytes than foreseen");
+                }
                 let state = self.states.get(conn).unwrap_or_else(|| panic!("{}", gone(conn)));
                 assert!(!state.ended && !state.closing, "{seen:?} after the end");
             }
