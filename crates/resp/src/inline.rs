@@ -23,13 +23,32 @@ pub fn split_args(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
+/// Finds the arguments of a line without quotes, in place: first bytes and lengths. `None`: it has quotes, which may have to be
+/// removed.
+pub(crate) fn plain_args(line: &[u8]) -> Option<impl Iterator<Item = (usize, usize)>> {
+    if memchr::memchr2(b'"', b'\'', line).is_some() {
+        return None;
+    }
+    let mut at = 0;
+    Some(std::iter::from_fn(move || {
+        let start = at + line[at..].iter().position(|byte| !is_blank(*byte))?;
+        let len = line[start..].iter().position(|byte| ends_argument(*byte)).unwrap_or(line.len() - start);
+        at = start + len;
+        Some((start, len))
+    }))
+}
+
+/// Only these end a bare argument; vertical tab and form feed separate arguments but do not end one (as in Redis).
+fn ends_argument(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
 fn one_arg(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut arg = Vec::new();
     loop {
         match rest {
             [] => return Some((arg, rest)),
-            // Only these end a bare argument; vertical tab and form feed separate arguments but do not end one (as in Redis).
-            [b' ' | b'\t' | b'\r' | b'\n', ..] => return Some((arg, rest)),
+            [byte, ..] if ends_argument(*byte) => return Some((arg, rest)),
             [b'"', quoted @ ..] => return double_quoted(arg, quoted),
             [b'\'', quoted @ ..] => return single_quoted(arg, quoted),
             [byte, after @ ..] => {
@@ -106,6 +125,20 @@ fn is_blank(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_without_quotes_is_split_in_place_as_it_is_by_copying() {
+        let letters = [b'a', b'b', b' ', b'\t', b'\r', 0x0b, 0x0c, 0, b'\''];
+        for number in 0..letters.len().pow(5) {
+            let line: Vec<u8> =
+                (0..5).map(|place| letters[number / letters.len().pow(place) % letters.len()]).collect();
+            let plain = plain_args(&line);
+            assert_eq!(plain.is_none(), line.contains(&b'\''));
+            let Some(plain) = plain else { continue };
+            let plain: Vec<_> = plain.map(|(start, len)| line[start..start + len].to_vec()).collect();
+            assert_eq!(Some(plain), split_args(&line), "{line:?}");
+        }
+    }
 
     fn split(line: &str) -> Option<Vec<String>> {
         split_args(line.as_bytes())

@@ -66,7 +66,7 @@
 //! per argument, which is more than the rest of a pipelined GET.
 
 use crate::error::ProtocolError;
-use crate::inline::split_args;
+use crate::inline::{plain_args, split_args};
 use crate::number::{Short, parse_i64, short_header, short_length};
 
 /// Where an argument is.
@@ -136,7 +136,8 @@ pub enum Next {
     /// A command; the spans of its arguments were appended, and the position moved behind it. There may be none (an empty
     /// line, `*0`, `*-1`): such a command is skipped without an answer.
     Command,
-    /// A command that was sent as a line of text, with at least one argument. No spans were appended.
+    /// A command that was sent as a line of text with quotes, with at least one argument. No spans were appended. Of a line
+    /// without quotes the arguments are in the buffer: it is a [`Next::Command`].
     Inline(Vec<Vec<u8>>),
     /// The buffer ends inside a command, or at its end. The position is the first byte to keep: the caller calls again
     /// with these bytes (at any place of any buffer) and more behind them.
@@ -241,7 +242,7 @@ impl Parser {
         match buf.get(start) {
             None => return Ok(Next::Incomplete),
             Some(b'*') => {}
-            Some(_) => return inline(buf, pos, limits),
+            Some(_) => return inline(buf, pos, limits, args),
         }
         let (left, at) = match short_length(buf, start + 1) {
             Short::Value(count, at) => (count, at),
@@ -578,8 +579,8 @@ fn line(buf: &[u8], start: usize, too_long: ProtocolError) -> Result<Option<(&[u
     }
 }
 
-#[cold]
-fn inline(buf: &[u8], pos: &mut usize, limits: &Limits) -> Result<Next, ProtocolError> {
+#[inline(never)]
+fn inline(buf: &[u8], pos: &mut usize, limits: &Limits, spans: &mut Vec<Span>) -> Result<Next, ProtocolError> {
     let max_line = if limits.authenticated { MAX_LINE } else { MAX_LINE.min(limits.max_bulk) };
     let rest = &buf[*pos..];
     let window = &rest[..rest.len().min(max_line + 1)];
@@ -587,7 +588,19 @@ fn inline(buf: &[u8], pos: &mut usize, limits: &Limits) -> Result<Next, Protocol
         return if window.len() > max_line { Err(ProtocolError::TooBigInline) } else { Ok(Next::Incomplete) };
     };
     let text = &rest[..end];
-    let args = split_args(text.strip_suffix(b"\r").unwrap_or(text)).ok_or(ProtocolError::UnbalancedQuotes)?;
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    if let (Some(plain), Ok(base), Ok(_)) = (plain_args(text), offset_fits(*pos), offset_fits(*pos + end)) {
+        let first = spans.len();
+        // Both are within the line, whose end fits.
+        spans.extend(plain.map(|(start, len)| Span { start: base + start as u32, len: len as u32 }));
+        if !limits.authenticated && spans.len() - first > limits.max_args {
+            spans.truncate(first);
+            return Err(ProtocolError::UnauthenticatedMultibulkLength);
+        }
+        *pos += end + 1;
+        return Ok(Next::Command);
+    }
+    let args = split_args(text).ok_or(ProtocolError::UnbalancedQuotes)?;
     if !limits.authenticated && args.len() > limits.max_args {
         return Err(ProtocolError::UnauthenticatedMultibulkLength);
     }

@@ -42,6 +42,13 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
+    /// A status line that is known to be one line.
+    #[inline]
+    pub fn status(&mut self, text: &'static str) {
+        debug_assert!(!text.contains(['\r', '\n', '\0']));
+        line(self.out, b'+', text.as_bytes());
+    }
+
     /// A status line, made one line if it is not: it may come from a script.
     pub fn simple(&mut self, text: impl AsRef<[u8]>) {
         self.one_line(b'+', text.as_ref());

@@ -140,14 +140,16 @@ fn spans_are_relative_to_the_buffer_that_completes_the_command() {
     assert_eq!(parser.next(first, &mut pos, &limits, &mut args), Ok(Next::Command));
     assert_eq!(parser.next(first, &mut pos, &limits, &mut args), Ok(Next::Incomplete));
     assert!(!parser.is_idle());
-    let second = [b"......", &first[pos..], b"\nk\r\nPING\r\n"].concat();
+    let second = [b"......", &first[pos..], b"\nk\r\nECHO  x\r\nECHO \"x y\"\r\n"].concat();
     let mut pos = 6;
     assert_eq!(parser.next(&second, &mut pos, &limits, &mut args), Ok(Next::Command));
     assert!(parser.is_idle());
     assert_eq!(args[1..].iter().map(|span| span.bytes(&second)).collect::<Vec<_>>(), [&b"GET"[..], b"k"]);
-    assert_eq!(parser.next(&second, &mut pos, &limits, &mut args), Ok(Next::Inline(command(&["PING"]))));
+    assert_eq!(parser.next(&second, &mut pos, &limits, &mut args), Ok(Next::Command));
+    assert_eq!(args[3..].iter().map(|span| span.bytes(&second)).collect::<Vec<_>>(), [&b"ECHO"[..], b"x"]);
+    assert_eq!(parser.next(&second, &mut pos, &limits, &mut args), Ok(Next::Inline(command(&["ECHO", "x y"]))));
     assert_eq!(pos, second.len());
-    assert_eq!(args.len(), 3);
+    assert_eq!(args.len(), 5);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::exec::Hint;
 use crate::serve::PASS_COMMANDS;
 use crate::worker::State;
 use gimmal_resp::{Beginning, Limits, Next, ProtocolError, Span};
-use gimmal_store::Batch;
+use gimmal_store::{Batch, Hash};
 use std::ptr::NonNull;
 
 /// From this many commands on a batch is prefetched; below, the loads overlap too little to pay.
@@ -26,6 +26,8 @@ pub struct Scratch {
     pub spans: Vec<Span>,
     /// The commands.
     pub parsed: Vec<Parsed>,
+    /// Of their keys, without one that is the key before: what is prefetched.
+    hashes: Vec<Hash>,
     /// How the last command of a client that has authenticated began, whoever's it was, and what that says of a command.
     last: (Beginning, Named),
 }
@@ -35,6 +37,7 @@ impl Scratch {
     pub fn clear(&mut self) {
         self.spans.clear();
         self.parsed.clear();
+        self.hashes.clear();
     }
 
     /// Whether there is nothing but a command of very many arguments.
@@ -49,7 +52,7 @@ pub struct Parsed {
     pub spans: std::ops::Range<usize>,
     /// Where its bytes begin in the buffer.
     pub begin: usize,
-    /// It has large or inline arguments, which are the connection's `detached`.
+    /// It has arguments that are large, or were a line with quotes: they are the connection's `detached`.
     pub detached: bool,
     /// What it is.
     pub named: Named,
@@ -110,6 +113,8 @@ impl State {
         let ahead = keyspace.ahead(batch, c.session.db);
         // Others have other limits.
         let (mut beginning, mut named) = if c.session.authenticated { s.last } else { Default::default() };
+        // Of a pipeline that fills one list or counts one thing the key need not be hashed each time.
+        let mut last: Option<(&[u8], Hash)> = None;
         let mut at = from;
         let ended = loop {
             if s.parsed.len() >= most {
@@ -119,7 +124,7 @@ impl State {
             match c.parser.next_after(buffer, &mut at, &limits, &mut s.spans, &mut beginning) {
                 Ok((Next::Command, true)) => {}
                 Ok((Next::Command, false)) if s.spans.len() == first => continue,
-                Ok((Next::Command, false)) => named = self.name(buffer, &s.spans[first..], &c.detached),
+                Ok((Next::Command, false)) => named = self.name_after(buffer, s, first, named, &c.detached),
                 Ok((Next::Inline(words), _)) => {
                     let spans = (0..).zip(&words).map(|(i, _)| Span { start: Span::DETACHED, len: i });
                     s.spans.extend(spans);
@@ -135,10 +140,16 @@ impl State {
             let mut hint = None;
             if named.key_at != 0 && !detached {
                 let key = s.spans[first + named.key_at].bytes(buffer);
-                let hash = keyspace.hash(key);
-                if let Some(ahead) = &ahead {
-                    ahead.shard(hash);
-                }
+                let hash = match last {
+                    Some((before, hash)) if is_same(before, key) => hash,
+                    _ => {
+                        let hash = keyspace.hash(key);
+                        ahead.iter().for_each(|ahead| ahead.shard(hash));
+                        s.hashes.push(hash);
+                        last = Some((key, hash));
+                        hash
+                    }
+                };
                 hint = Some((NonNull::from(key).addr(), hash));
             }
             let wide = spans.len() > WIDE;
@@ -153,6 +164,18 @@ impl State {
         ended
     }
 
+    /// What the command is whose arguments begin at `first`: what the one before is, if that has the same name and as many of them.
+    fn name_after(&self, buffer: &[u8], s: &Scratch, first: usize, before: Named, detached: &[Detached]) -> Named {
+        let spans = &s.spans[first..];
+        if let Some(last) = s.parsed.last().filter(|last| !last.detached && detached.is_empty())
+            && let Some(name) = s.spans.get(last.spans.start).filter(|_| last.spans.len() == spans.len())
+            && name.bytes(buffer) == spans[0].bytes(buffer)
+        {
+            return before;
+        }
+        self.name(buffer, spans, detached)
+    }
+
     fn name(&self, buffer: &[u8], spans: &[Span], detached: &[Detached]) -> Named {
         let args = Args::new(buffer, spans, detached);
         Named::new(dispatch::lookup(self.shared.commands, &args), args.len())
@@ -161,20 +184,24 @@ impl State {
     /// Brings the directories of the batch's keys, then their buckets, then their entries, towards the processor.
     #[inline]
     pub fn prefetch(&self, c: &Connection, scratch: &Scratch, batch: &Batch<'_>) {
-        let parsed = &scratch.parsed;
-        if parsed.len() < PREFETCH_FROM {
+        let hashes = &scratch.hashes;
+        if hashes.len() < PREFETCH_FROM {
             return;
         }
         let Some(ahead) = self.shared.keyspace.ahead(batch, c.session.db) else { return };
-        for (_, hash) in parsed.iter().filter_map(|command| command.hint) {
-            ahead.directory(hash);
-        }
+        hashes.iter().for_each(|hash| ahead.directory(*hash));
         let mut buckets = [None; PASS_COMMANDS];
-        for (bucket, command) in buckets.iter_mut().zip(parsed) {
-            *bucket = command.hint.and_then(|(_, hash)| ahead.bucket(hash));
+        for (bucket, hash) in buckets.iter_mut().zip(hashes) {
+            *bucket = ahead.bucket(*hash);
         }
-        for bucket in buckets[..parsed.len()].iter().flatten() {
+        for bucket in buckets[..hashes.len().min(PASS_COMMANDS)].iter().flatten() {
             bucket.prefetch_entry();
         }
     }
+}
+
+/// Whether two keys are equal. Different ones mostly end differently: that is found out without a call.
+#[inline(always)]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.last_chunk::<8>() == other.last_chunk::<8>() && one == other
 }

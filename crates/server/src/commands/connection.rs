@@ -248,7 +248,7 @@ fn ping(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         return Ok(());
     }
     match args.len() {
-        1 => exec.reply.put().simple("PONG"),
+        1 => exec.reply.put().status("PONG"),
         2 => exec.reply.put().bulk(args.at(1)),
         _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
     }
