@@ -477,7 +477,7 @@ impl<'a> Exec<'a> {
         });
         self.local.scratch = buffer;
         let Some(edited) = edited else { return Ok(None) };
-        let result = edited.ok_or(Stop::Error(WRONG_TYPE))?;
+        let result = edited.ok_or_else(|| Stop::Error(WRONG_TYPE))?;
         if void {
             drop(self.remove(key));
         }

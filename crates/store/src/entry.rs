@@ -608,32 +608,31 @@ impl RawEntry {
         unsafe { std::slice::from_raw_parts(self.0.add(shape.value_at).as_ptr(), shape.value_len) }
     }
 
-    /// The aggregate for a change: a packed one as a copy in `buffer`, a large one taken out. The entry is then to be given the
-    /// result by [`RawEntry::put_tree`], [`RawEntry::overwrite`], or freed by [`RawEntry::free_shell`]. `None` for a string.
-    pub(crate) fn lift_aggregate(self, buffer: Vec<u8>) -> Result<Aggregate, Vec<u8>> {
+    /// A packed aggregate for a change, as a copy in `buffer`, which comes back if there is none. The entry is then to be given the
+    /// result by [`RawEntry::overwrite_packed`], or freed by [`RawEntry::free_shell`].
+    pub(crate) fn lift_packed(self, buffer: Vec<u8>) -> Result<Aggregate, Vec<u8>> {
         let header = self.header();
-        match header.encoding() {
-            PACKED => {
-                let buf = PackedBuf::copy_in(buffer, Packed::new(self.packed_bytes()));
-                Ok(Aggregate::from_packed(header.kind(), buf))
-            }
-            TREE => match self.move_large() {
-                Some(Large::Tree(tree)) => Ok(Aggregate::from_tree(tree)),
-                _ => unreachable!("the encoding says that there is a tree"),
-            },
-            _ => Err(buffer),
+        if header.encoding() != PACKED {
+            return Err(buffer);
         }
+        let buf = PackedBuf::copy_in(buffer, Packed::new(self.packed_bytes()));
+        Ok(Aggregate::from_packed(header.kind(), buf))
     }
 
-    /// Gives a tree back to the entry from which one was lifted; hands it out again if the entry held none.
-    pub(crate) fn put_tree(self, tree: LargeTree) -> Result<(), LargeTree> {
+    /// A tree for a change, taken out, and the place to which [`put_tree_at`] is to write it again; or the entry is freed by
+    /// [`RawEntry::free_shell`].
+    #[inline]
+    pub(crate) fn lift_tree(self) -> Option<(LargeTree, NonNull<*mut u8>)> {
         let header = self.header();
-        if header.encoding() != TREE || header.kind() != tree.kind() {
-            return Err(tree);
+        if header.encoding() != TREE {
+            return None;
         }
-        // SAFETY: an entry of this encoding holds an address there, aligned to 8, which was moved out before.
-        unsafe { self.0.add(self.shape().value_at).cast::<*mut u8>().write(into_raw(tree)) };
-        Ok(())
+        // SAFETY: an entry of this encoding has the address of a tree of its type there, aligned to 8; the caller does not use the
+        // entry's copy of it again.
+        unsafe {
+            let place = self.0.add(self.shape().value_at).cast::<*mut u8>();
+            Some((from_raw(header.kind(), place.read()), place))
+        }
     }
 
     /// Writes a packed value over the packed value of this entry, if its size in memory stays the same.
@@ -825,6 +824,17 @@ unsafe fn from_raw(kind: Type, tree: *mut u8) -> LargeTree {
             Type::String => unreachable!("a string is no tree"),
         }
     }
+}
+
+/// Gives a tree back to the entry from which [`RawEntry::lift_tree`] took one.
+///
+/// # Safety
+/// The place came from `lift_tree` of an entry that is still allocated and was not changed, the tree is of the same type, and no
+/// reference into the entry is live.
+#[inline]
+pub(crate) unsafe fn put_tree_at(place: NonNull<*mut u8>, tree: LargeTree) {
+    // SAFETY: by this function's contract.
+    unsafe { place.write(into_raw(tree)) }
 }
 
 fn layout(size: usize) -> Layout {

@@ -5,11 +5,12 @@
 //! other reference into it exists, as those that [`EntryMut::key`] and [`EntryMut::value`] return borrow the `EntryMut`.
 
 use super::{Location, Table};
-use crate::entry::{Body, Content, Entry, INLINE_MAX, RawEntry};
+use crate::entry::{Body, Content, Entry, INLINE_MAX, RawEntry, put_tree_at};
 use crate::hash::Hash;
 use crate::rope::Rope;
-use crate::types::{Kind, Parts};
+use crate::types::{Aggregate, Kind, LargeTree, Parts};
 use crate::value::{Encoding, Large, NewValue, StringRef, ValueRef};
+use std::ptr::NonNull;
 
 /// An entry that can be changed; reached through [`Table::find_mut`] only.
 pub struct EntryMut<'a> {
@@ -193,19 +194,57 @@ impl<'a> EntryMut<'a> {
     /// Changes an aggregate: `change` gets it, packed ones as a copy in `buffer`, which is handed back to be used again. `None`, and
     /// no change, if the value is of another type. A value that `change` left without elements is the caller's to remove.
     pub fn edit<T: Kind, R>(&mut self, buffer: &mut Vec<u8>, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        match self.at.entry.lift_tree() {
+            Some((tree, place)) => self.edit_tree(tree, place, buffer, change),
+            None => self.edit_packed(buffer, change),
+        }
+    }
+
+    /// Changes a tree that was lifted from this place of the entry. Mostly it is one afterwards: then it is written back to where it
+    /// was, and its own growth is all that is to be accounted for.
+    fn edit_tree<T: Kind, R>(
+        &mut self,
+        tree: LargeTree,
+        place: NonNull<*mut u8>,
+        buffer: &mut Vec<u8>,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        let before = tree.memory_bytes();
+        let mut value = Aggregate::from_tree(tree);
+        // Were `change` to unwind, both this value and the entry would own the tree.
+        let bomb = AbortOnUnwind;
+        let result = T::of(&mut value).map(change);
+        std::mem::forget(bomb);
+        let kind = value.kind();
+        match value.into_parts() {
+            Parts::Tree(tree) => {
+                let after = tree.memory_bytes();
+                // SAFETY: the entry is as it was, since `change` could not reach it; a value does not change its type.
+                unsafe { put_tree_at(place, tree) };
+                self.table.account(after, before);
+            }
+            Parts::Packed(buf) => {
+                let before = self.at.entry.size() + before;
+                self.reallocate(Body::Packed(kind, buf.view().bytes()));
+                *buffer = buf.into_buffer();
+                self.table.account(self.at.entry.memory_bytes(), before);
+            }
+        }
+        self.table.note_fields(self.at.segment, self.at.entry, self.hash);
+        result
+    }
+
+    fn edit_packed<T: Kind, R>(&mut self, buffer: &mut Vec<u8>, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let before = self.at.entry.memory_bytes();
         let old = self.at.entry;
-        let mut value = match old.lift_aggregate(std::mem::take(buffer)) {
+        let mut value = match old.lift_packed(std::mem::take(buffer)) {
             Ok(value) => value,
             Err(unused) => {
                 *buffer = unused;
                 return None;
             }
         };
-        // Were `change` to unwind, both this value and the entry would own the tree.
-        let bomb = AbortOnUnwind;
         let result = T::of(&mut value).map(change);
-        std::mem::forget(bomb);
         let kind = value.kind();
         match value.into_parts() {
             Parts::Packed(buf) => {
@@ -215,11 +254,7 @@ impl<'a> EntryMut<'a> {
                 }
                 *buffer = buf.into_buffer();
             }
-            Parts::Tree(tree) => {
-                if let Err(tree) = old.put_tree(tree) {
-                    self.reallocate(Body::Tree(tree));
-                }
-            }
+            Parts::Tree(tree) => self.reallocate(Body::Tree(tree)),
         }
         self.table.account(self.at.entry.memory_bytes(), before);
         self.table.note_fields(self.at.segment, self.at.entry, self.hash);

@@ -397,7 +397,8 @@ pub static COMMANDS: &[Command] = &[
 /// The string of an entry, or the error that it is something else: the one place where the family looks at types.
 #[inline(always)]
 pub fn string_of<'e>(entry: &Entry<'e>) -> Result<StringRef<'e>, Stop> {
-    entry.string().ok_or(Stop::Error(WRONG_TYPE))
+    // Not made ahead: an error that is not needed would have to be dropped.
+    entry.string().ok_or_else(|| Stop::Error(WRONG_TYPE))
 }
 
 /// A string or null.
