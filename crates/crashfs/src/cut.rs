@@ -140,28 +140,31 @@ impl Image {
         image
     }
 
-    /// Flips one bit in the first three quarters of one file, and says where. The end is spared: damage there cannot be
-    /// told from a write that was torn.
-    pub fn flip_bit(&mut self, seed: u64) -> Option<String> {
+    /// Flips one bit before the tail of one file, and says where: damage behind it cannot be told from a write that was torn.
+    /// Where no tail is given it is the last quarter.
+    pub fn flip_bit(&mut self, seed: u64, tails: &HashMap<Ino, u64>) -> Option<String> {
         let mut random = Random::new(seed);
         let files = self.entries.iter_mut().filter_map(|(path, entry)| match entry {
-            Entry::File(_, content, _) if content.size() >= 4 => Some((path, content)),
+            Entry::File(ino, content, _) => {
+                let tail = tails.get(ino).copied().unwrap_or(content.size() / 4 * 3).min(content.size());
+                (tail > 0).then_some((path, content, tail))
+            }
             _ => None,
         });
-        let mut files: Vec<(&PathBuf, &mut Content)> = files.collect();
+        let mut files: Vec<(&PathBuf, &mut Content, u64)> = files.collect();
         // Half of the time every file is as likely as any other, else every byte.
         let mut nth = index(random.below(length_of(files.len())));
         if random.one_in(2) {
-            let total: u64 = files.iter().map(|(_, content)| content.size()).sum();
+            let total: u64 = files.iter().map(|(_, _, tail)| tail).sum();
             let mut left = random.below(total);
-            nth = files.iter().position(|(_, content)| {
-                let is_here = left < content.size();
-                left = left.saturating_sub(content.size());
+            nth = files.iter().position(|(_, _, tail)| {
+                let is_here = left < *tail;
+                left = left.saturating_sub(*tail);
                 is_here
             })?;
         }
-        let (path, content) = files.get_mut(nth)?;
-        let offset = random.below(content.size() / 4 * 3);
+        let (path, content, tail) = files.get_mut(nth)?;
+        let offset = random.below(*tail);
         let byte = content.read(offset, 1)[0] ^ (1 << random.below(8));
         content.write(offset, &[byte]);
         Some(format!("{} at {offset}", path.display()))
@@ -577,12 +580,21 @@ mod tests {
     #[test]
     fn one_bit_is_flipped() {
         let state = state(Personality::StrictPosix, &[write(0, 0, 8000)]);
+        for (tails, end) in [(HashMap::new(), 6000), (HashMap::from([(FILE, 100)]), 100)] {
+            let mut places = BTreeSet::new();
+            for seed in 0..50 {
+                let mut image = Image::cut(&state, 0, Policy::KeepAll);
+                assert!(image.flip_bit(seed, &tails).expect("there is a file").starts_with("f at "));
+                let bytes = image.file("f").expect("there");
+                assert_eq!(bytes.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+                assert!(bytes[end..].iter().all(|byte| *byte == 0));
+                places.insert(bytes);
+            }
+            assert!(places.len() > 20, "{} places", places.len());
+        }
         let mut image = Image::cut(&state, 0, Policy::KeepAll);
-        assert!(image.flip_bit(1).expect("there is a file").starts_with("f at "));
-        let bytes = image.file("f").expect("there");
-        assert_eq!(bytes.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
-        assert!(bytes[6000..].iter().all(|byte| *byte == 0));
-        assert_eq!(Image { entries: BTreeMap::new() }.flip_bit(1), None);
+        assert_eq!(image.flip_bit(1, &HashMap::from([(FILE, 0)])), None, "all of it is the tail");
+        assert_eq!(Image { entries: BTreeMap::new() }.flip_bit(1, &HashMap::new()), None);
     }
 
     #[test]

@@ -304,6 +304,29 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Where the last writes before a position begin in their files. What they wrote may be the last that is durable, and nothing
+    /// written later can say so: to who reads it, damage there is a write that was torn.
+    pub fn tails(&self, position: u64) -> HashMap<Ino, u64> {
+        /// Of one file; a large write comes in several.
+        const OF_FILE: u64 = 4;
+        /// Of all: a file that is not among them has no tail.
+        const LAST: usize = 12;
+        let end = self.operations.len().min(usize::try_from(position).unwrap_or(usize::MAX));
+        let writes = self.operations[..end].iter().rev().filter_map(|operation| match operation {
+            Operation::Write { ino, offset, .. } => Some((*ino, *offset)),
+            _ => None,
+        });
+        let mut tails: HashMap<Ino, (u64, u64)> = HashMap::new();
+        for (ino, offset) in writes.take(LAST) {
+            let (count, tail) = tails.entry(ino).or_insert((0, u64::MAX));
+            *count += 1;
+            if *count <= OF_FILE {
+                *tail = offset.min(*tail);
+            }
+        }
+        tails.into_iter().map(|(ino, (_, tail))| (ino, tail)).collect()
+    }
+
     /// Walks through it. Cuts are cheapest in order of their position.
     pub fn replay(&self) -> Replay<'_> {
         Replay { recording: self, state: State::new(self.personality) }
@@ -479,5 +502,17 @@ mod tests {
         let mut at = |position| left(replay.state_at(position), "a");
         assert_eq!([at(0), at(3), at(4)], [None, Some(Vec::new()), Some(b"one".to_vec())]);
         assert_eq!([at(99), at(1), at(2)], [Some(b"one".to_vec()), None, Some(Vec::new())]);
+    }
+
+    #[test]
+    fn the_tail_of_a_file_is_what_was_written_last() {
+        let at = |ino, offset| Operation::Write { ino, offset, data: b"x".as_slice().into() };
+        let mut operations = vec![at(2, 0)];
+        operations.extend((0..20).map(|nth| at(3, nth * 100)));
+        operations.extend([at(4, 7), Operation::Sync { ino: 3 }]);
+        let recording = Recording { personality: Personality::StrictPosix, operations };
+        assert_eq!(recording.tails(99), HashMap::from([(3, 1600), (4, 7)]));
+        assert_eq!(recording.tails(3), HashMap::from([(2, 0), (3, 0)]));
+        assert_eq!(recording.tails(0), HashMap::new());
     }
 }

@@ -185,7 +185,7 @@ impl Run<'_> {
             let nothing = Recovered::default();
             if self.plan.damage_every > 0 && nth % self.plan.damage_every == 0 {
                 let mut image = Image::cut(replay.state_at(position), seed, Policy::DropAll);
-                if let Some(place) = image.flip_bit(seed) {
+                if let Some(place) = image.flip_bit(seed, &recording.tails(position)) {
                     let name = format!("{name}, as drop-all with a bit flipped in {place}");
                     let damaged = Cut { name: &name, image: &image, position, damage: Damage::BelowDurable };
                     self.recover_and_judge(&damaged, &index, &nothing)?;
