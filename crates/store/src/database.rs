@@ -99,6 +99,15 @@ impl DetachedDatabase {
         Self { database, next_shard: 0, remains: None, len }
     }
 
+    /// All that was taken out, if there was anything.
+    ///
+    /// # Panics
+    /// If some of it was freed.
+    pub(crate) fn whole(self) -> Option<Box<Database>> {
+        assert!(self.next_shard == 0 && self.remains.is_none(), "a database that is put back is whole");
+        self.database
+    }
+
     /// Keys that are left.
     pub fn len(&self) -> usize {
         self.len

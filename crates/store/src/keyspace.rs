@@ -286,6 +286,24 @@ impl Keyspace {
         DetachedDatabase::new(database.and_then(|database| self.leave_to_snapshot(database)))
     }
 
+    /// Puts back what was taken out of a database by [`Keyspace::detach_database`] and not freed since. What is there now is taken out.
+    ///
+    /// There must have been no snapshot since, nor may one be going on: what comes back is of the epoch in which it went.
+    ///
+    /// # Panics
+    /// If `batch` is of another gate, has not closed it ([`Batch::try_close`]), or holds a shard; or if some of it was freed.
+    pub fn attach_database(&self, batch: &Batch<'_>, db: usize, detached: DetachedDatabase) -> DetachedDatabase {
+        let there = self.detach_database(batch, db);
+        if let Some(database) = detached.whole() {
+            for root in database.roots() {
+                self.reclaim.bytes.change(batch.participant(), root.bytes().cast_signed());
+                self.reclaim.volatile.change(batch.participant(), root.volatile_len().cast_signed());
+            }
+            self.databases[db].store(Box::into_raw(database), Ordering::Release);
+        }
+        there
+    }
+
     /// Frees what `participant` retired and nobody can be reading any more. To be called between batches; one relaxed load when
     /// there is nothing.
     pub fn collect(&self, participant: usize) {

@@ -135,6 +135,32 @@ fn databases_are_exchanged_and_taken_out_whole() {
 }
 
 #[test]
+fn a_database_is_put_back_as_it_was() {
+    let keyspace = keyspace(16, 2, 1);
+    let batch = keyspace.gate().enter(0);
+    for n in 0..5000_i64 {
+        assert!(!put(&keyspace, &batch, 1, &n.to_le_bytes(), n));
+    }
+    let sums = || (keyspace.len(&batch, 1), keyspace.memory_bytes(&batch), keyspace.bytes().estimate(0));
+    let before = sums();
+    let exclusive = batch.try_close().expect("nobody else");
+    let detached = keyspace.detach_database(&batch, 1);
+    let nothing = keyspace.detach_database(&batch, 0);
+    drop(exclusive);
+    assert!(!put(&keyspace, &batch, 1, b"meanwhile", 1));
+    let exclusive = batch.try_close().expect("nobody else");
+    let meanwhile = keyspace.attach_database(&batch, 1, detached);
+    let none = keyspace.attach_database(&batch, 0, nothing);
+    drop(exclusive);
+    assert_eq!((meanwhile.len(), none.len()), (1, 0));
+    assert_eq!(sums(), before);
+    assert_eq!((find(&keyspace, &batch, 1, b"meanwhile"), keyspace.len(&batch, 0)), (None, 0));
+    assert!((0..5000_i64).all(|n| find(&keyspace, &batch, 1, &n.to_le_bytes()) == Some(n)));
+    assert!(put(&keyspace, &batch, 1, &7_i64.to_le_bytes(), 8), "it is changed as any other");
+    assert!(!put(&keyspace, &batch, 0, b"new", 1));
+}
+
+#[test]
 fn a_detached_database_outlives_its_keyspace() {
     let detached: DetachedDatabase = {
         let keyspace = keyspace(4, 1, 1);
