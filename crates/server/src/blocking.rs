@@ -391,6 +391,10 @@ impl State {
     /// Serves the waiters of the keys that this worker made ready. False if a lock was taken, or there is much to do: then no other
     /// command may run here before this was called again.
     pub fn serve_ready<'k>(&mut self, batch: &mut Batch<'k>) -> bool {
+        if self.local.held {
+            // Nor does any other command run that looks at a key.
+            return true;
+        }
         // The command that made the keys may have taken long: what it gave a deadline may be over.
         self.local.advance_clock();
         for _ in 0..SERVED_AT_ONCE {

@@ -163,6 +163,8 @@ pub mod gate {
     pub const PAUSED_WRITES: u32 = 1 << 1;
     /// CLIENT PAUSE … ALL.
     pub const PAUSED_ALL: u32 = 1 << 2;
+    /// All commands are held; see `shared::Hold`.
+    pub const HELD: u32 = 1 << 7;
     /// The data set is being loaded.
     pub const LOADING: u32 = 1 << 3;
     /// The log has no room: writes wait until it was read.
@@ -180,7 +182,7 @@ pub mod gate {
     /// The client tracks what it reads: its commands are looked at more closely.
     pub const CACHING: u32 = 1 << 11;
     /// Those that make a command wait instead of refusing it.
-    pub const WAITING: u32 = PAUSED_WRITES | PAUSED_ALL | LOG_FULL;
+    pub const WAITING: u32 = PAUSED_WRITES | PAUSED_ALL | LOG_FULL | HELD;
 }
 
 /// ACL categories.
@@ -503,7 +505,7 @@ fn entry(command: &'static Command, container: Option<&str>, ids: &mut usize) ->
         _ => 0,
     };
     let subcommands = command.subcommands.iter().map(|sub| entry(sub, Some(command.name), ids)).collect();
-    let mut gates = gate::PAUSED_ALL;
+    let mut gates = gate::PAUSED_ALL | gate::HELD;
     // These three are carried out at once; EXEC asks on behalf of what is queued.
     if container.is_some() || !matches!(command.name, "discard" | "quit" | "reset") {
         gates |= gate::IN_MULTI;

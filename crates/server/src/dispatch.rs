@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::command::{Entry, flag, gate};
 use crate::events::Sample;
 use crate::exec::{Exec, Outcome, ReplyError, Stop, error};
+use crate::shared::Hold;
 use crate::slowlog::{self, Kind};
 use crate::worker::STALE_US;
 use crate::{evict, monitor, persist, tracking, tx};
@@ -249,16 +250,22 @@ fn refused(exec: &mut Exec<'_>, entry: &Entry) -> Outcome {
         )
         .into());
     }
-    if active & gate::LOADING != 0 {
-        return Err("LOADING Redis is loading the dataset in memory".into());
+    // While all is held they are told to wait only if it takes long.
+    if active & gate::LOADING != 0 && active & gate::HELD == 0 {
+        return Err(IS_LOADING.into());
     }
     if active & gate::MONITORING != 0 {
         return Err("ERR Replica can't interact with the keyspace".into());
     }
-    // CLIENT UNPAUSE must get through a pause of everything, or nobody could end it early.
-    // SHUTDOWN through that of a shutdown, which it may abort.
-    let ends_pause = matches!(entry.full_name.as_str(), "client|unpause" | "reset" | "shutdown");
-    if active & gate::WAITING != 0 && !ends_pause {
+    // CLIENT UNPAUSE must get through a pause of everything, or nobody could end it early; SHUTDOWN through a shutdown, which it
+    // may abort.
+    let passes = match entry.full_name.as_str() {
+        "client|unpause" | "reset" => gate::WAITING & !gate::HELD,
+        "shutdown" if exec.shared.lifecycle.hold() == Some(Hold::Shutdown) => gate::WAITING,
+        "shutdown" => gate::WAITING & !gate::HELD,
+        _ => 0,
+    };
+    if active & gate::WAITING & !passes != 0 {
         return Err(Stop::Paused);
     }
     if active & gate::MEMORY != 0 {
@@ -323,5 +330,7 @@ pub fn error_prefix(text: &ReplyError) -> &str {
     if word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') { word } else { "ERR" }
 }
 
+/// The data set is being loaded.
+pub const IS_LOADING: ReplyError = error("LOADING Redis is loading the dataset in memory");
 /// The syntax error.
 pub const SYNTAX: ReplyError = error("ERR syntax error");

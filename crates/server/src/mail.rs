@@ -7,6 +7,7 @@
 use crate::connection::Connection;
 use crate::exec::Continuation;
 use crate::gather::Gather;
+use crate::persist::load::replace;
 use crate::pubsub::Publication;
 use crate::session::Peer;
 use crossbeam_queue::SegQueue;
@@ -44,6 +45,8 @@ pub enum Message {
         /// What is left to do.
         rest: Box<dyn Continuation>,
     },
+    /// The data set is to be replaced; commands are held already.
+    Replace(replace::Order),
     /// Look at the shared state: the log was released, a pause ended, the server stops.
     Look,
 }

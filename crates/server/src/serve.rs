@@ -367,7 +367,7 @@ impl State {
 
     /// Calls `run` with a command's context, its reply going to the connection's output.
     #[inline(always)]
-    fn with_context<'k>(
+    pub fn with_context<'k>(
         &mut self,
         c: &mut Connection,
         hint: Hint,
@@ -496,6 +496,11 @@ impl State {
         if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
             self.mark(id, c, true);
             return;
+        }
+        // What is replayed is what the others are held for.
+        let is_begun = matches!(c.aside.as_deref(), Some(Aside::Continuation(..)));
+        if self.local.held && is_begun && c.session.reply_mode != ReplyMode::Replay {
+            return self.wait_for_release(id, c);
         }
         let Some(aside) = c.aside.take() else { return };
         c.state = Doing::Open;
@@ -627,7 +632,7 @@ impl State {
         self.local.look_at_log(&self.shared);
         let released = self.local.released;
         self.local.look_for_room(&self.shared.log);
-        let paused = self.local.gates & gate::WAITING != 0;
+        let (paused, halted) = (self.local.gates & gate::WAITING != 0, self.local.held);
         for id in std::mem::take(&mut self.holding) {
             let Some(mut connection) = self.connections.lift(id) else { continue };
             let c = &mut *connection;
@@ -643,12 +648,12 @@ impl State {
             }
             let more = c.state == Doing::Open && c.held.is_empty() && c.query.len() > c.query_at;
             self.mark(id, c, more);
-            let waits =
-                c.state == Doing::Aside && matches!(c.aside.as_deref(), Some(Aside::Parked(_))) && !c.marks.ready;
-            if waits && !paused {
+            let stays = if matches!(c.aside.as_deref(), Some(Aside::Parked(_))) { paused } else { halted };
+            let waits = c.state == Doing::Aside && !c.marks.ready;
+            if waits && !stays {
                 self.mark(id, c, true);
             }
-            if !c.held.is_empty() || waits && paused {
+            if !c.held.is_empty() || waits && stays {
                 self.wait_for_release(id, c);
             }
             self.after_commands(id, c);

@@ -16,7 +16,7 @@ use crate::tx::Watching;
 use gimmal_log::Log;
 use gimmal_store::{Gauge, Keyspace};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
 
 /// The shared state of a server.
@@ -105,9 +105,19 @@ pub struct Pause {
 pub struct Lifecycle {
     next_client: AtomicU64,
     clients: AtomicU64,
-    /// The server is to stop when it has saved: no command runs any more.
-    closing: AtomicBool,
+    /// Why no command is to run: a [`Hold`], or 0.
+    held: AtomicU8,
     stopping: AtomicBool,
+}
+
+/// Why all commands are held: nothing but who holds them reads or changes the data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Hold {
+    /// The server is to stop when it has saved.
+    Shutdown = 1,
+    /// The data set is being replaced: DEBUG RELOAD.
+    Replacement,
 }
 
 /// Switches of the DEBUG command.
@@ -231,20 +241,29 @@ impl Lifecycle {
         self.clients.load(Relaxed)
     }
 
-    /// No command is to run from the next batch of each worker on. False if that was so already.
-    pub fn begin_closing(&self) -> bool {
-        !self.closing.swap(true, SeqCst)
+    /// From the next batch of each worker on no command runs, no waiter is served, and nothing expires or is evicted; once the gate
+    /// has been closed since, that is so for all of them.
+    ///
+    /// # Errors
+    /// They are held already, and for what.
+    pub fn begin_hold(&self, hold: Hold) -> Result<(), Hold> {
+        let begun = self.held.compare_exchange(0, hold as u8, SeqCst, SeqCst);
+        begun.map(drop).map_err(|_| self.hold().unwrap_or(hold))
     }
 
     /// Commands run again.
-    pub fn end_closing(&self) {
-        self.closing.store(false, SeqCst);
+    pub fn end_hold(&self) {
+        self.held.store(0, SeqCst);
     }
 
-    /// Whether no command is to run.
+    /// Why no command runs, if that is so.
     #[inline]
-    pub fn is_closing(&self) -> bool {
-        self.closing.load(Relaxed)
+    pub fn hold(&self) -> Option<Hold> {
+        match self.held.load(Relaxed) {
+            0 => None,
+            1 => Some(Hold::Shutdown),
+            _ => Some(Hold::Replacement),
+        }
     }
 
     /// True once the server stops.

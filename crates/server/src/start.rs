@@ -12,7 +12,7 @@ use crate::persist::save::shutdown::{Wish, shut_down};
 use crate::pubsub::PubSub;
 use crate::rates::Rates;
 use crate::session::Peer;
-use crate::shared::{DebugSwitches, Identity, Lifecycle, Pause, Settings, Shared};
+use crate::shared::{DebugSwitches, Hold, Identity, Lifecycle, Pause, Settings, Shared};
 use crate::slowlog::CommandLogs;
 use crate::stats::WorkerStats;
 use crate::tracking::Trackers;
@@ -25,6 +25,7 @@ use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Bytes of log that may be unread before writers wait.
 const LOG_SOFT_LIMIT: usize = 256 << 20;
@@ -367,25 +368,36 @@ fn announce(shared: &Shared, notes: &[String], why: &str) {
     notice!("Workers: {}, shards: {}", shared.mail.len(), shared.keyspace.shards());
 }
 
+fn exit_at_once(config: &Config) -> ! {
+    warning!("You insist... exiting now.");
+    save::file::remove_temporary(config);
+    std::process::exit(1);
+}
+
 /// SIGTERM and SIGINT stop the server, which may save first; a second one ends the process at once.
 fn watch_signals(shared: Arc<Shared>) -> io::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     let body = move || {
-        for signal in signals.forever() {
+        while let Some(signal) = signals.forever().next() {
             let config = shared.settings.current();
             let (name, wish) = match signal {
                 SIGINT => ("SIGINT", config.shutdown_on_sigint()),
                 _ => ("SIGTERM", config.shutdown_on_sigterm()),
             };
-            if shared.lifecycle.is_stopping() || shared.lifecycle.is_closing() {
-                warning!("You insist... exiting now.");
-                save::file::remove_temporary(&config);
-                std::process::exit(1);
+            if shared.lifecycle.is_stopping() || shared.lifecycle.hold() == Some(Hold::Shutdown) {
+                exit_at_once(&config);
             }
             warning!("Received {name} scheduling shutdown...");
-            // A failure is in the log; one that is under way already was looked for above.
-            let _begun = shut_down(&shared, Wish::of_signal(wish), |_| ());
+            // A failure is in the log; one that is under way already was looked for above. The end of DEBUG RELOAD is waited for.
+            while !shut_down(&shared, Wish::of_signal(wish), |_| ())
+                && shared.lifecycle.hold() == Some(Hold::Replacement)
+            {
+                std::thread::sleep(Duration::from_millis(10));
+                if signals.pending().next().is_some() {
+                    exit_at_once(&config);
+                }
+            }
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(body)?;

@@ -122,6 +122,10 @@ fn expire(state: &mut State, started: Instant) {
     let keyspace = &shared.keyspace;
     let (workers, me) = (shared.mail.len(), state.local.id);
     let batch = keyspace.gate().enter(me);
+    // It may have begun since the pass did.
+    if shared.lifecycle.hold().is_some() {
+        return;
+    }
     // It may have been switched on since the pass began.
     state.local.look_at_log(&shared);
     let now_ms = state.local.now_ms;

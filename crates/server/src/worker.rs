@@ -19,7 +19,7 @@ use crate::notify;
 use crate::persist::{aof, load};
 use crate::pubsub::{Receiver, Subscribers};
 use crate::session::Peer;
-use crate::shared::{Settings, Shared};
+use crate::shared::{Hold, Settings, Shared};
 use crate::stats::WorkerStats;
 use crate::tracking::{Changes, Tracker};
 use crate::tx::Gathered;
@@ -120,6 +120,8 @@ pub struct Local {
     pub released: Lsn,
     /// The data set is being loaded: nothing may expire or be evicted.
     pub loading: bool,
+    /// Commands are held: nothing may change the data set.
+    pub held: bool,
     /// Replies wait for the log: `aof-ack durable`.
     pub holds_replies: bool,
     /// The log has failed: what is not released now never will be.
@@ -292,7 +294,7 @@ impl<E: Engine> Worker<E> {
     /// How long the engine may wait: not at all while there is work, else until the next tick.
     fn sleep_for(&mut self) -> Duration {
         let state = &mut self.state;
-        let served = state.local.pubsub.is_done() && state.local.ready_keys.is_empty();
+        let served = state.local.pubsub.is_done() && (state.local.ready_keys.is_empty() || state.local.held);
         let busy = !state.ready.is_empty() || !state.dirty.is_empty() || !served;
         if busy || !state.may_sleep_on_log() || !state.shared.mail[state.local.id].may_sleep() {
             return Duration::ZERO;
@@ -451,9 +453,11 @@ impl State {
             Some(false) => gate::PAUSED_WRITES,
             Some(true) => gate::PAUSED_ALL,
         };
-        if self.shared.lifecycle.is_closing() {
-            local.gates |= gate::PAUSED_ALL;
-        }
+        // A replacement that takes long lets through what needs no data, and refuses the rest.
+        let hold = self.shared.lifecycle.hold();
+        local.held = hold.is_some();
+        let refuses = hold == Some(Hold::Replacement) && self.shared.persist.load.is_long();
+        local.gates |= if local.held && !refuses { gate::HELD } else { 0 };
         local.gates |= if local.evictor.is_on() { gate::MEMORY } else { 0 };
         let persist = &self.shared.persist;
         let refused = persist.save.refuses_writes(&local.config) || persist.aof.state() != aof::State::Fine;
@@ -536,6 +540,7 @@ impl State {
                 Message::Answered(gather) => crate::commands::client::answered(self, &gather),
                 Message::Served { conn, number, output, lsn } => self.served(conn, number, output, lsn),
                 Message::Resume { conn, rest } => self.take_up(conn, rest),
+                Message::Replace(order) => load::replace::start(&self.shared, order),
                 Message::Look => {}
             }
         }
@@ -610,6 +615,7 @@ impl Local {
             log_active: false,
             released: 0,
             loading: false,
+            held: false,
             holds_replies: true,
             log_failed: false,
             gates: 0,

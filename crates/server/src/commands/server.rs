@@ -5,11 +5,11 @@ use crate::arguments::{block, integer, one_of, string, word};
 use crate::command::{Command, acl, flag::*};
 use crate::commands::config::is_local;
 use crate::commands::help::{HELP_ENTRY, help as help_lines};
-use crate::dispatch::{SYNTAX, echoed};
+use crate::dispatch::{IS_LOADING, SYNTAX, echoed};
 use crate::exec::{Continuation, Exec, Outcome, ReplyError, Stop, error};
 use crate::mail::Message;
 use crate::persist::save::shutdown::{Wish, abort, shut_down};
-use crate::shared::Shared;
+use crate::shared::{Hold, Shared};
 use crate::title::{REDIS_VERSION, VERSION};
 
 /// What the commands about modules that change something have in common.
@@ -207,6 +207,7 @@ fn shutdown(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
     let failed = move |_: &Shared| mail[worker].post(Message::Resume { conn, rest: Box::new(NoShutdown) });
     match shut_down(exec.shared, Wish { save, force: asked.force }, failed) {
         true => Err(Stop::Wait),
+        false if exec.shared.lifecycle.hold() == Some(Hold::Replacement) => Err(IS_LOADING.into()),
         false => Err("ERR a shutdown is in progress already".into()),
     }
 }

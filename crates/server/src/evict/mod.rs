@@ -92,6 +92,9 @@ fn make_room_between_passes(state: &mut State) -> bool {
         return false;
     }
     let batch = shared.keyspace.gate().enter(state.local.id);
+    if shared.lifecycle.hold().is_some() {
+        return false;
+    }
     // It may have been switched on since the pass began.
     state.local.look_at_log(&shared);
     let more = make_room(&mut state.local, &shared, &batch) == Room::Later;

@@ -115,6 +115,21 @@ fn load_log(shared: &Arc<Shared>, config: &Config, directory: &Directory) -> io:
     }
 }
 
+/// Loads what is in the files of the log once more, while commands are held and all that was appended is in them.
+///
+/// # Errors
+/// There is no log, or it cannot be loaded: a part of it may be.
+pub(super) fn reload_log(shared: &Arc<Shared>) -> io::Result<Recovered> {
+    let config = shared.settings.current();
+    let directory = open_directory(&config)?;
+    if directory.found()? != Found::Directory {
+        return Err(io::Error::other(format!("there is no append-only file in {}", directory.path().display())));
+    }
+    let (_, total) = directory.sizes()?;
+    shared.persist.load.progress.set_total(total);
+    load_log(shared, &config, &directory)
+}
+
 /// Writes the log from where it was recovered to.
 fn go_on(shared: &Arc<Shared>, mut directory: Directory, recovered: &Recovered) -> io::Result<()> {
     if let Some(cut) = &recovered.cut {

@@ -5,6 +5,7 @@
 
 mod digest;
 mod populate;
+mod reload;
 
 use crate::args::{Args, parse_int};
 use crate::command::{Command, flag::*};
@@ -65,9 +66,8 @@ fn debug(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
             crate::warning!("DEBUG {}: the process aborts", echoed(args.at(1)));
             std::process::abort();
         }
-        () if ["reload", "loadaof"].iter().any(|word| is(word, 2..=usize::MAX)) => {
-            return Err("ERR this version writes no files that could be loaded again".into());
-        }
+        () if is("reload", 2..=usize::MAX) => return reload::reload(exec, args),
+        () if is("loadaof", 2..=2) => return reload::load_aof(exec),
         () if is("jmap", 2..=usize::MAX) => return Err("ERR there is no Java heap here".into()),
         () if WITHOUT_EFFECT.iter().any(|(word, argc)| is(word, *argc..=*argc)) => {}
         () if is("help", 2..=2) => return help_lines(exec, "DEBUG", HELP),
@@ -227,6 +227,8 @@ const HELP: &[&str] = &[
     "    Answer this error.",
     "LISTPACK <key>, QUICKLIST <key>",
     "    Whether a value is encoded so.",
+    "LOADAOF",
+    "    Empty the data set and load it from the append-only file.",
     "LOG <text>",
     "    Write into the server's log.",
     "OBJECT <key>",
@@ -237,6 +239,9 @@ const HELP: &[&str] = &[
     "    Store so many strings under <prefix>:0 and on, where there are none.",
     "PROTOCOL (STRING|INTEGER|DOUBLE|BIGNUM|NULL|ARRAY|SET|MAP|ATTRIB|PUSH|VERBATIM|TRUE|FALSE)",
     "    A reply of this type.",
+    "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
+    "    Save the data set, empty it and load it again. NOSAVE leaves out the first, NOFLUSH the second; with MERGE keys that are",
+    "    there are replaced.",
     "SET-ACTIVE-EXPIRE (0|1)",
     "    Stop or start the removal of expired keys in the background.",
     "SLEEP <seconds>",

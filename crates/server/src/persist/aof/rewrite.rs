@@ -125,7 +125,7 @@ fn ended(shared: &Shared, result: &Result<Done, Failure>, took: Duration) {
 pub fn tick(state: &mut State) {
     let (shared, config) = (&state.shared, &state.local.config);
     let aof = &shared.persist.aof;
-    let ends = shared.lifecycle.is_closing() || shared.lifecycle.is_stopping();
+    let ends = shared.lifecycle.hold().is_some() || shared.lifecycle.is_stopping();
     if !config.appendonly() || ends || shared.persist.load.is_under_way() || !is_due(aof, config) {
         return;
     }

@@ -4,14 +4,15 @@
 //! them needs is requested for the whole group before the first one is put. A key whose shard is taken is built and put aside
 //! until the next slice; a shard is hardly ever taken, since there are many and each for some 100 ns.
 
-use super::{LoadError, is_over};
+use super::{LoadError, Rules, is_over};
 use crate::args::new_value;
+use crate::lazyfree::removal;
 use crate::payload::{Build, Built, Limits};
 use crate::shared::Shared;
 use crate::worker::{Local, State};
 use gimmal_rdb::file::{Entry, Key, Keys, Text};
 use gimmal_rdb::{Decoder, Error, ErrorKind};
-use gimmal_store::{Batch, Hash, NewValue};
+use gimmal_store::{Batch, Hash, NewValue, Put};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,6 +28,8 @@ pub(super) enum Chunk {
     Cut(Cut),
     /// A key whose value was decoded.
     Value(Value),
+    /// A key that was left out, of which the log is to be told.
+    Gone(Gone),
 }
 
 /// Keys as they stand in the file.
@@ -46,6 +49,13 @@ pub(super) struct File {
     pub version: u32,
     /// Keys that expire before are left out.
     pub alive_ms: i64,
+    pub rules: Rules,
+}
+
+/// A key that was left out as expired.
+pub(super) struct Gone {
+    pub db: usize,
+    pub name: Vec<u8>,
 }
 
 /// A key whose value was decoded.
@@ -66,12 +76,14 @@ pub(super) struct Inserting {
     cut: Option<(Cut, usize)>,
     /// Keys whose shard was taken.
     aside: Vec<Value>,
+    /// Keys that were left out, of which the log was not told yet.
+    gone: Vec<Gone>,
     decoder: Decoder,
 }
 
 impl Inserting {
     pub(super) fn is_busy(&self) -> bool {
-        self.cut.is_some() || !self.aside.is_empty()
+        self.cut.is_some() || !self.aside.is_empty() || !self.gone.is_empty()
     }
 }
 
@@ -95,22 +107,31 @@ pub(super) fn step(state: &mut State, batch: &Batch<'_>, until: Instant) {
     let load = &shared.persist.load;
     let inserting = &mut state.load.inserting;
     if load.has_failed() {
-        let taken = usize::from(inserting.cut.take().is_some()) + inserting.aside.len();
+        let taken = usize::from(inserting.cut.take().is_some()) + inserting.aside.len() + inserting.gone.len();
         inserting.aside.clear();
+        inserting.gone.clear();
         return load.chunks.done(taken);
     }
     let limits = Limits::of(&state.local.config);
     let mut worker = Worker { shared: &shared, local: &mut state.local, batch, limits, empty: 0 };
     let mut outcome = Ok(());
     for value in std::mem::take(&mut inserting.aside) {
-        outcome = outcome.and_then(|()| worker.put_value(value, inserting));
+        match outcome {
+            Ok(()) => outcome = worker.put_value(value, inserting),
+            Err(_) => inserting.aside.push(value),
+        }
     }
+    worker.log_gone(inserting);
     while outcome.is_ok() && !is_over(&shared, until) {
         outcome = match inserting.cut.take() {
-            Some((cut, at)) => worker.insert(cut, at, inserting),
+            Some((cut, at)) => worker.insert_some(cut, at, inserting),
             None => match load.chunks.take() {
-                Some(Chunk::Cut(cut)) => worker.insert(cut, 0, inserting),
+                Some(Chunk::Cut(cut)) => worker.insert_some(cut, 0, inserting),
                 Some(Chunk::Value(value)) => worker.put_value(value, inserting),
+                Some(Chunk::Gone(gone)) => {
+                    inserting.gone.push(gone);
+                    break;
+                }
                 None => break,
             },
         };
@@ -132,7 +153,24 @@ struct Worker<'s> {
 
 impl Worker<'_> {
     /// Inserts the group of keys that begins at byte `at` of a chunk; keeps the chunk if there are more.
-    fn insert(&mut self, cut: Cut, at: usize, inserting: &mut Inserting) -> Result<(), LoadError> {
+    fn insert_some(&mut self, cut: Cut, at: usize, inserting: &mut Inserting) -> Result<(), LoadError> {
+        let chunks = &self.shared.persist.load.chunks;
+        match self.insert(&cut, at, inserting) {
+            Ok(end) if end == cut.bytes.len() => {
+                inserting.decoder.shrink();
+                chunks.done(1);
+            }
+            Ok(next) => inserting.cut = Some((cut, next)),
+            Err(error) => {
+                chunks.done(1);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers where the group ends.
+    fn insert(&mut self, cut: &Cut, at: usize, inserting: &mut Inserting) -> Result<usize, LoadError> {
         let damaged = |error| cut.file.damaged(error, cut.offset);
         let keyspace = &self.shared.keyspace;
         let mut keys = Keys::new(&cut.bytes, at, cut.file.version, cut.db as u64);
@@ -143,6 +181,11 @@ impl Worker<'_> {
             let Some(key) = keys.next().map_err(damaged)? else { break };
             if cut.file.omits(&key.entry) {
                 expired += 1;
+                if cut.file.rules.logs_expired {
+                    let name = bytes_of(&key.name, &mut itoa::Buffer::new()).to_vec();
+                    inserting.gone.push(Gone { db: cut.db, name });
+                    self.shared.persist.load.chunks.add(1);
+                }
                 continue;
             }
             let hash = keyspace.hash(bytes_of(&key.name, &mut itoa::Buffer::new()));
@@ -156,20 +199,32 @@ impl Worker<'_> {
             group.iter().for_each(|(_, hash)| ahead.room(*hash));
         }
         for (key, hash) in &group {
-            self.put_key(&cut, key, *hash, inserting)?;
+            self.put_key(cut, key, *hash, inserting)?;
         }
         let load = &self.shared.persist.load;
         let empty = std::mem::take(&mut self.empty);
         load.progress.count(group.len() as u64 - empty, expired, empty);
         drop(group);
-        match keys.position() {
-            end if end == cut.bytes.len() => {
-                inserting.decoder.shrink();
-                load.chunks.done(1);
+        Ok(keys.position())
+    }
+
+    /// Tells the log of keys that were left out. What has no room waits for the next slice.
+    fn log_gone(&mut self, inserting: &mut Inserting) {
+        let keyspace = &self.shared.keyspace;
+        inserting.gone.retain(|Gone { db, name }| {
+            let hash = keyspace.hash(name);
+            if self.local.log_active && !self.shared.log.has_room() {
+                return true;
             }
-            next => inserting.cut = Some((cut, next)),
-        }
-        Ok(())
+            let Some(mut shard) = keyspace.try_lock(self.batch, keyspace.shard_of(hash)) else { return true };
+            // A key that was changed since is one that had not expired.
+            if self.local.log_active && shard.table(*db).find(hash, name).is_none() {
+                let lsn = self.local.append(*db, &[removal(self.local.config.lazyfree_lazy_expire()), name]);
+                shard.state().stamp(*db, hash, lsn);
+            }
+            self.shared.persist.load.chunks.done(1);
+            false
+        });
     }
 
     #[inline]
@@ -193,7 +248,7 @@ impl Worker<'_> {
             table.reserve(cut.expected);
         }
         let put = table.put(hash, name, value, key.entry.expire_at_ms, clock);
-        if put.replaced { Err(duplicate(&cut.file, name, cut.offset + key.end)) } else { Ok(()) }
+        self.settle(put, &cut.file, || (name.to_vec(), cut.offset + key.end))
     }
 
     /// As `put_key`, for a value that has to be built, or has to wait.
@@ -231,7 +286,21 @@ impl Worker<'_> {
             Built::Aggregate(value) => table.put_aggregate(hash, &name, value, at_ms, clock),
         };
         self.shared.persist.load.chunks.done(1);
-        if put.replaced { Err(duplicate(&file, &name, end)) } else { Ok(()) }
+        self.settle(put, &file, || (name, end))
+    }
+
+    /// A key was put; whether it may have been there is the rules' to say.
+    #[inline]
+    fn settle(&self, put: Put, file: &File, place: impl FnOnce() -> (Vec<u8>, u64)) -> Result<(), LoadError> {
+        if !put.replaced {
+            return Ok(());
+        }
+        put.old.into_iter().for_each(|old| self.shared.lazyfree.discard(old));
+        if file.rules.merges {
+            return Ok(());
+        }
+        let (name, offset) = place();
+        Err(LoadError::Duplicate { path: file.path.clone(), offset, name })
     }
 
     /// The access clock that the file says, in terms of the policy in force.
@@ -244,10 +313,6 @@ impl Worker<'_> {
         };
         told.unwrap_or(self.local.clock)
     }
-}
-
-fn duplicate(file: &File, name: &[u8], offset: u64) -> LoadError {
-    LoadError::Duplicate { path: file.path.clone(), offset, name: name.to_vec() }
 }
 
 /// A key's name.

@@ -7,6 +7,7 @@
 //! * [`queue`]: what the loader hands to the workers, bounded.
 //! * [`snapshot`](mod@snapshot): the loader's part for an RDB; [`insert`]: the workers'.
 //! * [`replay`]: both parts for commands. One worker executes them: their order is that of the log.
+//! * [`replace`]: a load while the server runs.
 //! * [`progress`]: what INFO and the log tell. [`check`]: going through files without loading them.
 //!
 //! Invariants: nothing expires and nothing is evicted before [`end`]: a key whose time was past may be one whose DEL comes later
@@ -20,12 +21,13 @@ mod error;
 mod insert;
 mod progress;
 mod queue;
+pub mod replace;
 mod replay;
 mod snapshot;
 
 pub use error::LoadError;
 pub use replay::{Failure, Replay, Replayed, note_failure};
-pub use snapshot::{Snapshot, snapshot};
+pub use snapshot::{Rules, Snapshot, load_by, snapshot};
 
 use crate::shared::Shared;
 use crate::worker::{Local, State};
@@ -52,6 +54,7 @@ pub struct Loading {
     failed: AtomicBool,
     failure: Mutex<Option<LoadError>>,
     replayed: replay::Counts,
+    exchange: replace::Exchange,
     /// How far it is.
     pub progress: Progress,
 }
@@ -63,11 +66,12 @@ pub struct Part {
     replaying: Option<Box<Replaying>>,
 }
 
-/// Begins to load files of so many bytes together: from now on clients are told to wait. To be called before there are clients,
-/// or behind the closed gate, and with an empty keyspace.
+/// Begins to load files of so many bytes together: from now on clients are told to wait. To be called before there are clients, or
+/// while their commands are held.
 pub fn begin(shared: &Shared, total_bytes: u64) {
     let load = &shared.persist.load;
     load.progress.begin(crate::now_ms(), total_bytes);
+    *load.failure.lock().expect("noting an error does not panic") = None;
     load.failed.store(false, Release);
     load.under_way.store(true, Release);
     shared.tell_all();
@@ -97,6 +101,23 @@ impl Loading {
         self.failed.store(true, Release);
     }
 
+    /// Whether clients should not have to wait for its end.
+    pub fn is_long(&self) -> bool {
+        self.is_under_way() && crate::now_ms() - self.progress.started_ms() >= replace::PATIENCE_MS
+    }
+
+    /// Waits until no worker has anything left to load; if the load has failed, they drop it.
+    fn settle(&self, shared: &Shared, has_failed: bool) {
+        if has_failed {
+            self.failed.store(true, Release);
+            self.chunks.abandon();
+            self.pieces.abandon();
+        }
+        while !(self.chunks.is_done() && self.pieces.is_done() || shared.lifecycle.is_stopping()) {
+            std::thread::sleep(SLICE);
+        }
+    }
+
     /// The loader looks whether to go on.
     fn check(&self, shared: &Shared) -> Result<(), LoadError> {
         if self.has_failed() {
@@ -122,7 +143,8 @@ impl Loading {
     fn waits_for(&self, state: &State) -> bool {
         let replaying = || state.load.replaying.as_ref().is_some_and(|replaying| replaying.is_busy());
         let commands = state.local.id == REPLAYER && (!self.pieces.is_empty() || replaying());
-        commands || !self.chunks.is_empty() || state.load.inserting.is_busy()
+        let exchange = state.local.id == REPLAYER && self.exchange.is_asked();
+        exchange || commands || !self.chunks.is_empty() || state.load.inserting.is_busy()
     }
 }
 
@@ -133,6 +155,7 @@ pub fn step<'k>(state: &mut State, batch: &mut Batch<'k>) {
     insert::step(state, batch, until);
     if state.local.id == REPLAYER {
         replay::step(state, batch, until);
+        replace::step(state, batch);
     }
     // Not the next command's time.
     state.local.lap_ns();

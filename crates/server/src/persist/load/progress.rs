@@ -28,6 +28,11 @@ impl Progress {
         self.used_memory.store(0, Relaxed);
     }
 
+    /// How many bytes there are to load is known.
+    pub(in crate::persist) fn set_total(&self, bytes: u64) {
+        self.total_bytes.store(bytes, Relaxed);
+    }
+
     /// A snapshot begins: its keys are counted anew.
     pub(super) fn begin_snapshot(&self) {
         self.keys.store(0, Relaxed);

@@ -31,7 +31,10 @@ impl<T> Queue<T> {
     pub(super) fn hand_out(&self, shared: &Shared, mut item: T) -> Result<(), LoadError> {
         self.unfinished.fetch_add(1, AcqRel);
         loop {
-            shared.persist.load.check(shared)?;
+            if let Err(error) = shared.persist.load.check(shared) {
+                self.done(1);
+                return Err(error);
+            }
             match self.items.push(item) {
                 Ok(()) => break,
                 Err(back) => item = back,
@@ -77,6 +80,11 @@ impl<T> Queue<T> {
     /// A worker is done with so many that it took.
     pub(super) fn done(&self, items: usize) {
         self.unfinished.fetch_sub(items, AcqRel);
+    }
+
+    /// Nothing is left of what was handed out.
+    pub(super) fn is_done(&self) -> bool {
+        self.unfinished.load(Acquire) == 0
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The loader's part of a snapshot: the file is read, summed up and cut into chunks of whole keys.
 
-use super::insert::{CHUNK_BYTES, Chunk, Cut, File, Value};
+use super::insert::{CHUNK_BYTES, Chunk, Cut, File, Gone, Value};
 use super::{LoadError, Loading};
 use crate::payload::{Build, Limits};
 use crate::shared::Shared;
@@ -36,6 +36,17 @@ const KEY_BYTES: u64 = 8;
 /// Bytes of a chunk while keys are delayed, so that the delay is spread.
 const DELAYED_BYTES: usize = 512;
 
+/// What becomes of keys that are not simply put in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Those whose time is past are loaded too: commands of a log follow, which may go on with them.
+    pub keeps_expired: bool,
+    /// The log, which goes on meanwhile, is told of those that are left out.
+    pub logs_expired: bool,
+    /// Those that are there already are replaced; else they are an error.
+    pub merges: bool,
+}
+
 /// Loads a snapshot into the keyspace. Without `keep_expired` (a snapshot on its own) keys whose time is past are left out; with
 /// it (one that commands of a log follow) they are kept, since the log may go on with them.
 ///
@@ -44,6 +55,14 @@ const DELAYED_BYTES: usize = 512;
 /// # Errors
 /// The file cannot be read or is damaged, or the server stops: a part of it may be loaded.
 pub fn snapshot(shared: &Shared, path: &Path, keep_expired: bool) -> Result<Snapshot, LoadError> {
+    load_by(shared, path, Rules { keeps_expired: keep_expired, ..Rules::default() })
+}
+
+/// As [`snapshot`], by these rules.
+///
+/// # Errors
+/// As [`snapshot`].
+pub fn load_by(shared: &Shared, path: &Path, rules: Rules) -> Result<Snapshot, LoadError> {
     let started = Instant::now();
     let load = &shared.persist.load;
     load.progress.begin_snapshot();
@@ -54,8 +73,8 @@ pub fn snapshot(shared: &Shared, path: &Path, keep_expired: bool) -> Result<Snap
     let most_keys = file.metadata().map_err(io)?.len() / KEY_BYTES;
     let mut reader = Reader::new(file).map_err(damaged)?;
     reader.check_sum(config.rdbchecksum());
-    let alive_ms = if keep_expired { i64::MIN } else { crate::now_ms() };
-    let file = Arc::new(File { path: path.to_owned(), version: reader.version(), alive_ms });
+    let alive_ms = if rules.keeps_expired { i64::MIN } else { crate::now_ms() };
+    let file = Arc::new(File { path: path.to_owned(), version: reader.version(), alive_ms, rules });
     let mut loader = Loader {
         shared,
         load,
@@ -161,6 +180,10 @@ impl Loader<'_> {
         let db = self.database(entry.db)?;
         if self.file.omits(&entry) {
             self.load.progress.count(0, 1, 0);
+            if self.file.rules.logs_expired {
+                let name = reader.key().to_vec();
+                self.hand_out(Chunk::Gone(Gone { db, name }), 0, reader.position())?;
+            }
             return Ok(None);
         }
         let name = reader.key().to_vec();

@@ -260,6 +260,13 @@ impl Saving {
         self.state().last.count = 0;
     }
 
+    /// Has the thread look again at what waits.
+    pub fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
     /// Ends the thread, and what it is doing.
     pub fn stop(&self) {
         self.stopping.store(true, SeqCst);
@@ -381,7 +388,8 @@ fn start(shared: &Shared, batch: &Batch<'_>, mut request: Request) -> Result<Job
     let at_ms = crate::now_ms();
     {
         let mut state = saving.state();
-        if state.running.is_some() {
+        // Nor is half a data set one: who ends the load wakes the thread.
+        if state.running.is_some() || shared.persist.load.is_under_way() {
             return Err(request);
         }
         // The workers are outside: the sum is exact.

@@ -34,7 +34,7 @@ pub fn background(shared: &Shared) -> super::Request {
 fn is_due(shared: &Shared, config: &Config, now_s: i64) -> bool {
     let saving = &shared.persist.save;
     let state = saving.state();
-    let ends = shared.lifecycle.is_closing() || shared.lifecycle.is_stopping();
+    let ends = shared.lifecycle.hold().is_some() || shared.lifecycle.is_stopping();
     if state.running.is_some() || ends || shared.persist.load.is_under_way() || !saving.has_thread() {
         return false;
     }

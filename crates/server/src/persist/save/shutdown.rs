@@ -6,7 +6,7 @@
 
 use super::{Kind, file, submit, withdraw};
 use crate::config::{Config, ShutdownWish};
-use crate::shared::Shared;
+use crate::shared::{Hold, Shared};
 use crate::warning;
 
 /// How a shutdown was asked for.
@@ -34,10 +34,14 @@ impl Wish {
     }
 }
 
-/// Ends the server: at once, or when it has saved. `failed` is called if it then does not end. False: it is being ended already.
+/// Ends the server: at once, or when it has saved. `failed` is called if it then does not end. False: it is being ended already, or its
+/// data set is being replaced and cannot be saved.
 #[must_use]
 pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Send + 'static) -> bool {
     let saving = &shared.persist.save;
+    if wish.saves(&shared.settings.current()) && shared.lifecycle.hold() == Some(Hold::Replacement) {
+        return false;
+    }
     // What is half loaded must not replace what it is loaded from.
     let saves = wish.saves(&shared.settings.current()) && !shared.persist.load.is_under_way();
     let is_written = || saving.under_way() == Some(Kind::Rewrite) || saving.is_waiting(Kind::Rewrite);
@@ -51,7 +55,7 @@ pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Sen
         shared.stop();
         return true;
     }
-    if !shared.lifecycle.begin_closing() {
+    if shared.lifecycle.begin_hold(Hold::Shutdown).is_err() {
         return false;
     }
     crate::notice!("Saving the final RDB snapshot before exiting.");
@@ -70,7 +74,7 @@ pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Sen
 
 /// SHUTDOWN ABORT. False if no shutdown is under way.
 pub fn abort(shared: &Shared) -> bool {
-    shared.lifecycle.is_closing() && {
+    shared.lifecycle.hold() == Some(Hold::Shutdown) && {
         // If its snapshot has not begun it is in line, and will find that nobody wants it.
         shared.persist.save.cancel(|kind| kind == Kind::Shutdown);
         withdraw(shared, Kind::Shutdown);
@@ -80,6 +84,6 @@ pub fn abort(shared: &Shared) -> bool {
 
 /// The server does not end after all: commands run again.
 fn go_on(shared: &Shared) {
-    shared.lifecycle.end_closing();
+    shared.lifecycle.end_hold();
     shared.tell_all();
 }
