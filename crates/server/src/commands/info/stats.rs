@@ -43,8 +43,9 @@ fn log(exec: &mut Exec<'_>, text: &mut Text) {
     let (saving, rewrites) = (&shared.persist.save, shared.persist.aof.rewrites.history());
     let rewriting = saving.running().filter(|running| running.kind == Kind::Rewrite);
     text.field("aof_enabled", u8::from(exec.local.config.appendonly()));
-    text.field("aof_rewrite_in_progress", u8::from(saving.under_way() == Some(Kind::Rewrite)));
-    text.field("aof_rewrite_scheduled", u8::from(saving.is_waiting(Kind::Rewrite)));
+    let in_progress = saving.under_way() == Some(Kind::Rewrite);
+    text.field("aof_rewrite_in_progress", u8::from(in_progress));
+    text.field("aof_rewrite_scheduled", u8::from(!in_progress && saving.is_waiting(Kind::Rewrite)));
     text.field("aof_last_rewrite_time_sec", seconds(rewrites.took));
     text.field("aof_current_rewrite_time_sec", seconds(rewriting.map(|running| running.since.elapsed())));
     text.field("aof_last_bgrewrite_status", if rewrites.failures == 0 { "ok" } else { "err" });

@@ -277,7 +277,7 @@ impl Aof {
     }
 
     /// Waits until a log that was switched off is at its end.
-    fn wait_for_end(&self) {
+    pub fn wait_for_end(&self) {
         while self.ending.load(SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }

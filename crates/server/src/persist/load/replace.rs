@@ -117,15 +117,33 @@ fn replace(shared: &Arc<Shared>, source: Source) -> Result<(), Failure> {
     if let Source::Snapshot { saves: true, .. } = source {
         save(shared).map_err(Failure::Save)?;
     }
+    if source == Source::Log {
+        await_files(shared).map_err(|error| failed(&error))?;
+    }
     begin(shared, 0);
     shared.persist.load.progress.begin_snapshot();
     let outcome = load(shared, source);
     end(shared);
     shared.persist.save.wake();
-    outcome.map_err(|error| {
-        warning!("The data set was not replaced: {error}");
-        Failure::Load
-    })
+    outcome.map_err(|error| failed(&error))
+}
+
+fn failed(error: &io::Error) -> Failure {
+    warning!("The data set was not replaced: {error}");
+    Failure::Load
+}
+
+/// Waits for a log that is being switched on to have its base, and for one that was switched off to be at its end.
+fn await_files(shared: &Shared) -> io::Result<()> {
+    let save = &shared.persist.save;
+    while save.under_way() == Some(save::Kind::Rewrite) || save.is_waiting(save::Kind::Rewrite) {
+        pause(shared)?;
+    }
+    shared.persist.aof.wait_for_end();
+    match shared.persist.aof.has_base(&shared.settings.current()) {
+        true => Ok(()),
+        false => Err(io::Error::other("there is no log yet: it was switched on, and could not be begun")),
+    }
 }
 
 /// Saves; the commands that are held from its beginning on have no part in it.

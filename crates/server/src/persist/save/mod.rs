@@ -241,7 +241,9 @@ impl Saving {
     /// What the snapshot is for that runs, or is about to.
     pub fn under_way(&self) -> Option<Kind> {
         let state = self.state();
-        state.running.map(|running| running.kind).or(state.prepared)
+        // The thread may not have woken up yet for the first in line.
+        let next = || state.waiting.front().map(|request| request.kind);
+        state.running.map(|running| running.kind).or(state.prepared).or_else(next)
     }
 
     /// Gives up the snapshot that runs, if it is of a kind that `which` names. False if it is not, or none runs.
