@@ -3,6 +3,7 @@
 //! `gimmal-rdb` knows no store and the store no format; this is where they meet. A payload is written for Redis 7.0, and so
 //! for every later server, but for a hash whose fields expire, which only Valkey 9 understands.
 
+pub mod commands;
 mod read;
 mod stream;
 mod write;

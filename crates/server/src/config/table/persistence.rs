@@ -32,7 +32,7 @@ pub const DIRECTIVES: &[Directive] = &[
     number("auto-aof-rewrite-percentage", 100, bound::INT, "Growth in percent since the last rewrite that starts the next; 0 for never."),
     bytes("auto-aof-rewrite-min-size", 64 << 20, bound::SIZE, "Size below which no rewrite starts by itself."),
     flag("aof-load-truncated", true, "Start from a file whose end was cut off, without that end."),
-    flag("aof-use-rdb-preamble", true, "Begin a rewritten file with a snapshot.").not_yet(),
+    flag("aof-use-rdb-preamble", true, "Begin a rewritten file with a snapshot, not with commands."),
     flag("aof-timestamp-enabled", false, "Write times into the file, so that it can be cut at one."),
     flag("aof-rewrite-incremental-fsync", true, "Sync a rewritten file piece by piece."),
     flag("aof-disable-auto-gc", false, "Keep files that a rewrite has replaced.").hidden(),

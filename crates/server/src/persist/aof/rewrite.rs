@@ -18,6 +18,7 @@
 
 use super::{Aof, Beginning};
 use crate::config::Config;
+use crate::persist::save::commands::CommandsFile;
 use crate::persist::save::file::RdbFile;
 use crate::persist::save::{self, Begun, Done, Failure, Kind, Request, Sink, Turn};
 use crate::shared::Shared;
@@ -176,9 +177,47 @@ struct Rewrite {
     next: Option<(Arc<Shared>, Option<Increment>)>,
     /// The number and name of the increment that begins with the base.
     first: Option<(u64, String)>,
-    file: Option<RdbFile>,
+    file: Option<BaseFile>,
     /// Why it cannot go on, found where nothing could be done about it.
     problem: Option<io::Error>,
+}
+
+/// What the base is written to.
+enum BaseFile {
+    Rdb(Box<RdbFile>),
+    /// `aof-use-rdb-preamble no`.
+    Commands(CommandsFile),
+}
+
+impl BaseFile {
+    fn new(config: &Arc<Config>, directory: &Directory) -> BaseFile {
+        let temporary = directory.temporary_base();
+        match config.aof_use_rdb_preamble() {
+            true => BaseFile::Rdb(Box::new(RdbFile::new(config.clone(), temporary, true))),
+            false => BaseFile::Commands(CommandsFile::new(temporary)),
+        }
+    }
+
+    fn kind(&self) -> BaseKind {
+        match self {
+            BaseFile::Rdb(_) => BaseKind::Rdb,
+            BaseFile::Commands(_) => BaseKind::Resp,
+        }
+    }
+
+    fn complete(&mut self) -> io::Result<u64> {
+        match self {
+            BaseFile::Rdb(file) => file.complete(),
+            BaseFile::Commands(file) => file.complete(),
+        }
+    }
+
+    fn abandon(&mut self) {
+        match self {
+            BaseFile::Rdb(file) => file.abandon(),
+            BaseFile::Commands(file) => file.abandon(),
+        }
+    }
 }
 
 impl Sink for Rewrite {
@@ -211,7 +250,7 @@ impl Sink for Rewrite {
             Purpose::First => Some(directory.create_increment()?),
             Purpose::Base => None,
         };
-        self.file = Some(RdbFile::new(self.config.clone(), directory.temporary_base(), true));
+        self.file = Some(BaseFile::new(&self.config, directory));
         self.first = increment.as_ref().map(|increment| (increment.seq, increment.name.clone()));
         self.next = Some((shared.clone(), increment));
         notice!("Background append only file rewriting started by thread snapshot");
@@ -246,22 +285,29 @@ impl Sink for Rewrite {
             // No worker needs to come by for the new file to begin.
             aof.write_inline(&shared.log);
         }
-        self.file().begin(shared, begun)
+        let config = self.config.clone();
+        match self.file() {
+            BaseFile::Rdb(file) => file.begin(shared, begun),
+            BaseFile::Commands(file) => file.begin(&config, begun.at_ms),
+        }
     }
 
     fn entry(&mut self, db: usize, entry: &Entry<'_>) -> io::Result<()> {
         if mutant::is(Mutant::RewriteDrops) && entry.key().iter().fold(0, |sum, byte| sum ^ byte).is_multiple_of(8) {
             return Ok(());
         }
-        self.file().entry(db, entry)
+        match self.file() {
+            BaseFile::Rdb(file) => file.entry(db, entry),
+            BaseFile::Commands(file) => file.entry(db, entry),
+        }
     }
 
     fn finish(&mut self, shared: &Shared) -> io::Result<u64> {
-        let bytes = self.file().complete()?;
+        let (kind, bytes) = (self.file().kind(), self.file().complete()?);
         let aof = &shared.persist.aof;
         let mut slot = aof.directory();
         let Some(directory) = slot.as_mut() else { return Err(switched_off()) };
-        directory.replace_base(BaseKind::Rdb, self.first.as_ref().map(|(seq, _)| *seq))?;
+        directory.replace_base(kind, self.first.as_ref().map(|(seq, _)| *seq))?;
         aof.rewritten(directory)?;
         if !self.config.aof_disable_auto_gc() {
             directory.remove_history()?;
@@ -298,7 +344,7 @@ impl Sink for Rewrite {
 }
 
 impl Rewrite {
-    fn file(&mut self) -> &mut RdbFile {
+    fn file(&mut self) -> &mut BaseFile {
         self.file.as_mut().expect("it was prepared")
     }
 }

@@ -98,10 +98,8 @@ impl RdbFile {
             true => self.config.aof_rewrite_incremental_fsync(),
             false => self.config.rdb_save_incremental_fsync(),
         };
-        let every = if incremental { SYNC_EVERY } else { usize::MAX };
         let file = File::create(&self.temporary).map_err(|error| named(error, "creating", &self.temporary))?;
-        let mut writer =
-            Writer::new(Synced { file, unsynced: 0, every }, self.options.clone(), self.config.rdbchecksum())?;
+        let mut writer = Writer::new(Synced::new(file, incremental), self.options.clone(), self.config.rdbchecksum())?;
         writer.aux("redis-ver", REDIS_VERSION.as_bytes())?;
         writer.aux("redis-bits", usize::BITS.to_string().as_bytes())?;
         writer.aux("ctime", (begun.at_ms / 1000).to_string().as_bytes())?;
@@ -145,8 +143,7 @@ impl RdbFile {
     pub fn complete(&mut self) -> io::Result<u64> {
         let writer = self.writer.take().expect("it was begun");
         let synced = writer.finish()?;
-        synced.file.sync_all().map_err(|error| named(error, "syncing", &self.temporary))?;
-        Ok(synced.file.metadata()?.len())
+        synced.finish().map_err(|error| named(error, "syncing", &self.temporary))
     }
 
     /// Removes what was written.
@@ -187,15 +184,27 @@ impl Sink for Snapshot {
 }
 
 /// An error with what was done to which file.
-fn named(error: io::Error, what: &str, path: &Path) -> io::Error {
+pub(super) fn named(error: io::Error, what: &str, path: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
 }
 
 /// A file that is synced every so often.
-struct Synced {
+pub(super) struct Synced {
     file: File,
     unsynced: usize,
     every: usize,
+}
+
+impl Synced {
+    pub(super) fn new(file: File, incremental: bool) -> Synced {
+        Synced { file, unsynced: 0, every: if incremental { SYNC_EVERY } else { usize::MAX } }
+    }
+
+    /// Syncs all of it. Answers how many bytes it has.
+    pub(super) fn finish(self) -> io::Result<u64> {
+        self.file.sync_all()?;
+        Ok(self.file.metadata()?.len())
+    }
 }
 
 impl Write for Synced {
@@ -224,7 +233,7 @@ pub fn remove_temporary(config: &Config) {
     remove(&temporary(config));
 }
 
-fn remove(path: &Path) {
+pub(super) fn remove(path: &Path) {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => warning!("Removing {}: {error}", path.display()),
         _ => {}

@@ -8,6 +8,7 @@
 //! What is asked for while a snapshot runs waits in line ([`submit`]) or is refused; which of the two, and with which words, is
 //! the asker's to say, as [`running`](Saving::running) tells.
 
+pub mod commands;
 pub mod file;
 pub mod points;
 pub mod shutdown;
