@@ -15,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAdd
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
 
 /// Opens every listening socket of the configuration. An address with a leading `-` may fail (Redis's `-::1`).
 pub fn open(config: &Config) -> io::Result<Vec<(Socket, Peer)>> {
@@ -64,10 +65,28 @@ fn listen(host: &str, port: u16, backlog: i32) -> io::Result<OwnedFd> {
     let host = if host == "*" { "0.0.0.0" } else { host };
     let address = (host, port).to_socket_addrs()?.next().ok_or(io::Error::other("no such address"))?;
     // The standard library sets SO_REUSEADDR; listening again only changes the backlog.
-    let listener = TcpListener::bind(address)?;
+    let listener = bind(address)?;
     crate::os::listen_again(listener.as_raw_fd(), backlog)?;
     Ok(OwnedFd::from(listener))
 }
+
+/// Binds, and if the port is taken tries again for a while: the kernel lets go of what a killed server's rings held a moment after
+/// the process is gone.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begun.elapsed() < PORT_PATIENCE => {
+                std::thread::sleep(PORT_PAUSE);
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// How long a port that is taken is tried, and how often.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
+const PORT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection was accepted: refuse it, or hand it to the worker with the fewest.
 pub fn accepted(state: &mut State, listener: ListenerId, socket: Socket) {

@@ -57,6 +57,8 @@ pub struct State {
     pub ready: VecDeque<ConnId>,
     /// Connections with replies to send.
     pub dirty: Vec<ConnId>,
+    /// So many of these, the first ones, are to be sent at the end of the pass.
+    sent_later: usize,
     /// Connections whose replies wait for the log, or whose commands wait for the end of a pause.
     pub holding: Vec<ConnId>,
     /// Its connections that wait for a key.
@@ -209,6 +211,7 @@ impl<E: Engine> Worker<E> {
             connections: Connections::default(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
+            sent_later: 0,
             holding: Vec::new(),
             blocked: Blocked::default(),
             serve_tries: 0,
@@ -415,10 +418,13 @@ impl<E: Engine> Worker<E> {
 /// Sends replies: one send for each connection that has some and none in flight. In the middle of a pass, while their sockets are
 /// still in the cache, only for connections of which it is unlikely that they get more in this pass: `all` is false.
 fn send_replies<E: Engine>(engine: &mut E, state: &mut State, all: bool) {
-    if state.dirty.is_empty() {
+    // Those before were looked at after an earlier group, and wait for the end of the pass.
+    let from = if all { 0 } else { state.sent_later };
+    if state.dirty.len() == from {
         return;
     }
-    let mut dirty = std::mem::take(&mut state.dirty);
+    let mut later = std::mem::take(&mut state.dirty);
+    let mut dirty = later.split_off(from);
     dirty.retain(|&conn| {
         if !all && state.gets_more(conn) {
             return true;
@@ -430,9 +436,11 @@ fn send_replies<E: Engine>(engine: &mut E, state: &mut State, all: bool) {
         }
         false
     });
+    later.append(&mut dirty);
+    state.sent_later = if all { 0 } else { later.len() };
     // A finished send may have marked its connection again; those keep their place.
-    dirty.append(&mut state.dirty);
-    state.dirty = dirty;
+    later.append(&mut state.dirty);
+    state.dirty = later;
 }
 
 impl State {
@@ -532,6 +540,8 @@ impl State {
         // Outside of the gate the configuration may have changed since the pass began; a client that arrives is let in, or
         // asked for a password, by the one in force.
         self.local.look_at(&self.shared.settings);
+        // And a reply that arrives may depend on a log that was not there then.
+        self.local.look_at_log(&self.shared);
         while let Some(message) = self.shared.mail[self.local.id].take() {
             match message {
                 Message::Adopt(socket, peer) => accept::adopt(self, socket, peer),

@@ -402,3 +402,72 @@ fn a_base_of_another_log_is_noticed() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("files of different logs"), "{said}");
 }
+
+/// A rewrite, and the log switched off and on before it begins: whatever meets, there is one log, and it has what was acknowledged.
+#[test]
+fn a_log_that_is_switched_off_and_on_while_it_is_rewritten_is_one_log() {
+    for how in ["thread", "inline", "uring"] {
+        let scratch = Scratch::new(&format!("rewrite-toggle-{how}"));
+        let arguments = format!("--appendonly yes --workers 2 --aof-io {how}");
+        let server = start(&scratch, &arguments);
+        let mut client = server.connect();
+        let mut bytes = Vec::new();
+        encode_command(&mut bytes, &["BGREWRITEAOF"]);
+        encode_command(&mut bytes, &["CONFIG", "SET", "appendonly", "no"]);
+        encode_command(&mut bytes, &["CONFIG", "SET", "appendonly", "yes"]);
+        encode_command(&mut bytes, &["INCR", "counter"]);
+        for round in 1..=200 {
+            client.send(&bytes);
+            client.reply();
+            assert_eq!((client.reply(), client.reply()), (ok(), ok()), "{how}, round {round}");
+            assert_eq!(client.reply(), Reply::Integer(round), "{how}");
+        }
+        await_info(&mut client, "aof_pending_rewrite", "0");
+        assert_eq!(client.ask("INCR counter"), Reply::Integer(201));
+        server.kill();
+        assert_eq!(value(&mut start(&scratch, &arguments).connect(), "counter"), 201, "{how}");
+    }
+}
+
+/// What fails behind the publication of a base does not undo it. The old increment cannot be removed: it is a directory by now.
+#[test]
+fn a_base_that_is_published_stays_although_history_cannot_be_removed() {
+    let scratch = Scratch::new("rewrite-history");
+    let server = start(&scratch, "--appendonly yes --appendfsync always");
+    let mut client = server.connect();
+    assert_eq!(client.ask("SET key old"), ok());
+    assert_eq!(client.ask("CONFIG SET appendonly no"), ok());
+    server.await_log("The log was switched off");
+    let old = log_directory(&scratch).join("appendonly.aof.1.incr.aof");
+    std::fs::remove_file(&old).expect("it is there");
+    std::fs::create_dir_all(old.join("in the way")).expect("a directory");
+    assert_eq!(client.ask("CONFIG SET appendonly yes"), ok());
+    await_info(&mut client, "aof_pending_rewrite", "0");
+    assert_eq!(info(&mut client, "aof_last_bgrewrite_status"), "ok");
+    server.await_log("It is tried again with the next rewrite");
+    assert_eq!(client.ask("SET key new"), ok());
+    server.kill();
+    std::fs::remove_dir_all(&old).expect("it is there");
+    let server = start(&scratch, "--appendonly yes");
+    assert_eq!(server.connect().ask("GET key"), Reply::Bulk(b"new".to_vec()));
+}
+
+#[test]
+fn waitaof_does_not_count_what_a_restart_would_not_find() {
+    let scratch = Scratch::new("rewrite-waitaof");
+    let server = start(&scratch, "--appendfsync always --rdb-key-save-delay 20000");
+    let mut client = server.connect();
+    for key in 0..50 {
+        assert_eq!(client.ask(&format!("SET key:{key} value")), ok());
+    }
+    assert_eq!(client.ask("CONFIG SET appendonly yes"), ok());
+    server.await_log("Background append only file rewriting started");
+    await_info(&mut client, "aof_written_lsn", "0");
+    assert_eq!(client.ask("SET key value"), ok());
+    assert_eq!(client.ask("WAITAOF 1 0 50"), Reply::Array(vec![Reply::Integer(0), Reply::Integer(0)]));
+    assert_eq!(client.ask("WAITAOF 1 0 0"), Reply::Array(vec![Reply::Integer(1), Reply::Integer(0)]));
+    assert_eq!(info(&mut client, "aof_pending_rewrite"), "0");
+    server.kill();
+    let server = start(&scratch, "--appendonly yes");
+    assert_eq!(server.connect().ask("DBSIZE"), Reply::Integer(51));
+}

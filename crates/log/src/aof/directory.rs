@@ -150,13 +150,13 @@ impl Directory {
         self.lengths(&self.manifest.increments)
     }
 
-    /// As [`Directory::sizes`], without the last increment: the one that is being written.
+    /// As [`Directory::sizes`], without the increment `seq`: the one that is being written.
     ///
     /// # Errors
     /// The file system's.
-    pub fn closed_sizes(&self) -> io::Result<(u64, u64)> {
-        let increments = &self.manifest.increments;
-        self.lengths(&increments[..increments.len().saturating_sub(1)])
+    pub fn closed_sizes(&self, seq: u64) -> io::Result<(u64, u64)> {
+        let closed: Vec<Entry> = self.manifest.increments.iter().filter(|entry| entry.seq != seq).cloned().collect();
+        self.lengths(&closed)
     }
 
     fn lengths(&self, increments: &[Entry]) -> io::Result<(u64, u64)> {
@@ -246,11 +246,14 @@ impl Directory {
         Ok(Increment { file, nonce, name, seq })
     }
 
-    /// Removes a file of [`Directory::create_increment`] that no manifest names.
+    /// Removes a file of [`Directory::create_increment`], unless the manifest names it.
     ///
     /// # Errors
     /// The file system's.
     pub fn remove_unnamed(&self, name: &str) -> io::Result<()> {
+        if self.manifest.increments.iter().any(|entry| entry.name == name) {
+            return Ok(());
+        }
         let path = self.path.join(name);
         self.disk.remove(&path).map_err(told("removing", &path))
     }

@@ -34,6 +34,7 @@ pub(super) struct Counts {
     pub(super) syncs: AtomicU64,
     pub(super) last_sync_us: AtomicU64,
     pub(super) file_bytes: AtomicU64,
+    pub(super) increment: AtomicU64,
     pub(super) delayed: AtomicU64,
     pub(super) wakes: AtomicU64,
     pub(super) resubmitted: AtomicU64,
@@ -94,6 +95,11 @@ impl Progress {
     /// Bytes in the file that is written to, without prepared space.
     pub fn file_bytes(&self) -> u64 {
         self.counts.file_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The number of the increment that is written to.
+    pub fn increment(&self) -> u64 {
+        self.counts.increment.load(Ordering::Relaxed)
     }
 
     /// How often writing waited for a sync of another thread that did not end (`aof_delayed_fsync`).

@@ -216,6 +216,7 @@ impl Writer {
     ) -> Writer {
         progress.set_written(lsn);
         progress.set_durable(lsn);
+        progress.counts.increment.store(increment.seq, Ordering::Relaxed);
         Writer {
             log: Arc::clone(log),
             place: Place::new(increment),
@@ -621,6 +622,7 @@ impl Writer {
         self.close_file()?;
         self.release();
         let (_, increment) = self.orders.lock().rotation.take().expect("a rotation was ordered");
+        self.progress.counts.increment.store(increment.seq, Ordering::Relaxed);
         self.place = Place::new(increment);
         self.begin_file()
     }

@@ -145,7 +145,9 @@ fn go_on(shared: &Arc<Shared>, mut directory: Directory, recovered: &Recovered) 
     }
     let lsn = recovered.lsn.unwrap_or(0);
     let increment = directory.start(recovered)?;
-    directory.remove_history()?;
+    if !shared.settings.current().aof_disable_auto_gc() {
+        directory.remove_history()?;
+    }
     notice!("Log: {} from LSN {lsn} on", directory.path().join(&increment.name).display());
     shared.persist.aof.start(shared, directory, increment, lsn)?;
     load::end(shared);

@@ -73,6 +73,8 @@ pub struct Running {
     rewritten: u64,
     /// It has no base yet: it was switched on, and its first snapshot is being written. A restart would not find it.
     is_first: bool,
+    /// Where it began.
+    begun: Lsn,
 }
 
 /// Where a log begins.
@@ -127,7 +129,11 @@ impl Aof {
 
     /// Up to where the log is on disk, if it is written.
     pub fn durable_lsn(&self) -> Option<Lsn> {
-        self.running().as_ref().map(|running| running.progress.durable_lsn())
+        // What no manifest names a restart does not find, be it on disk or not.
+        self.running().as_ref().map(|running| match running.is_first {
+            true => running.begun,
+            false => running.progress.durable_lsn(),
+        })
     }
 
     /// What is wrong with the disk. Empty: nothing.
@@ -140,7 +146,7 @@ impl Aof {
     /// # Errors
     /// The file system's, or there is no such ring, or no thread. The log is then not active.
     pub fn start(&self, shared: &Arc<Shared>, directory: Directory, increment: Increment, lsn: Lsn) -> io::Result<()> {
-        let closed = directory.closed_sizes()?;
+        let closed = directory.closed_sizes(increment.seq)?;
         self.begin(shared, Beginning { increment, lsn, closed, is_first: false })?;
         *self.directory() = Some(directory);
         Ok(())
@@ -177,7 +183,8 @@ impl Aof {
             },
         };
         let server = Arc::downgrade(shared);
-        *self.running() = Some(Running { progress, orders, writer, server, closed, rewritten: base, is_first });
+        let begun = progress.durable_lsn();
+        *self.running() = Some(Running { progress, orders, writer, server, closed, rewritten: base, is_first, begun });
         Ok(())
     }
 
@@ -203,8 +210,8 @@ impl Aof {
     /// # Errors
     /// There is no thread to be had. The log goes on.
     pub fn switch_off(&self, log: &Log) -> io::Result<()> {
-        let mut slot = self.running();
-        let Some(server) = slot.as_ref().and_then(|running| running.server.upgrade()) else { return Ok(()) };
+        let server = self.running().as_ref().and_then(|running| running.server.upgrade());
+        let Some(server) = server else { return Ok(()) };
         let (hand_over, take_over) = std::sync::mpsc::sync_channel::<Running>(1);
         let body = move || {
             let aof = &server.persist.aof;
@@ -214,13 +221,32 @@ impl Aof {
             }
         };
         std::thread::Builder::new().name("aof-end".into()).spawn(body)?;
-        self.ending.store(true, SeqCst);
-        log.close();
-        if let Some(running) = slot.take() {
+        if let Some(running) = self.take(log, |_| true) {
             // The thread is there until it has it.
             let _sent = hand_over.send(running).is_ok();
         }
         Ok(())
+    }
+
+    /// Takes the log out, to be ended, if it is such a one. Behind the closed gate. From one moment to the other there is none, and
+    /// one is being ended.
+    fn take(&self, log: &Log, which: impl FnOnce(&mut Running) -> bool) -> Option<Running> {
+        let mut slot = self.running();
+        let running = slot.take_if(which)?;
+        self.ending.store(true, SeqCst);
+        log.close();
+        Some(running)
+    }
+
+    /// What is to be done about the log, as the configuration and what there is say; waits until none is being ended.
+    fn settled<T>(&self, look: impl Fn(Option<&Running>) -> T) -> T {
+        loop {
+            self.wait_for_end();
+            let running = self.running();
+            if !self.ending.load(SeqCst) {
+                return look(running.as_ref());
+            }
+        }
     }
 
     /// A log that has no base, and will not get it: ends it. By the thread `snapshot`.
@@ -238,11 +264,7 @@ impl Aof {
                 std::thread::yield_now();
                 continue;
             };
-            let running = self.running().take_if(|running| running.is_first);
-            if running.is_some() {
-                self.ending.store(true, SeqCst);
-                shared.log.close();
-            }
+            let running = self.take(&shared.log, |running| running.is_first);
             drop(closed);
             drop(batch);
             if let Some(running) = running {

@@ -29,6 +29,7 @@ use gimmal_log::aof::{BaseKind, Directory, Increment, RealDisk};
 use gimmal_log::mutant::{self, Mutant};
 use gimmal_store::Entry;
 use std::io;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,7 @@ pub fn submit(shared: &Shared) -> Turn {
     save::submit_once(shared, Kind::Rewrite, || {
         let config = shared.settings.current();
         let asked = Instant::now();
-        let sink = Rewrite { config, purpose: Purpose::Base, next: None, first: None, file: None, problem: None };
+        let sink = Rewrite { config, purpose: None, next: None, first: None, file: None, problem: None };
         let done = move |shared: &Shared, result: Result<Done, Failure>| ended(shared, &result, asked.elapsed());
         Request { kind: Kind::Rewrite, sink: Box::new(sink), done: Box::new(done) }
     })
@@ -172,7 +173,8 @@ enum Purpose {
 /// The rewrite that is next, or runs.
 struct Rewrite {
     config: Arc<Config>,
-    purpose: Purpose,
+    /// None until it is prepared.
+    purpose: Option<Purpose>,
     /// What [`Rewrite::prepare`] has made.
     next: Option<(Arc<Shared>, Option<Increment>)>,
     /// The number and name of the increment that begins with the base.
@@ -226,18 +228,22 @@ impl Sink for Rewrite {
             return Ok(());
         }
         let aof = &shared.persist.aof;
-        aof.wait_for_end();
-        self.config = shared.settings.current();
-        self.purpose = match (self.config.appendonly(), aof.running().as_ref()) {
-            (_, Some(running)) if running.orders.is_rotating() => {
-                return Err(io::Error::other("the rewrite before this one waits for the disk"));
-            }
-            (_, Some(_)) => Purpose::Shorter,
-            (true, None) => Purpose::First,
-            (false, None) => Purpose::Base,
+        let (config, purpose) = aof.settled(|running| {
+            let config = shared.settings.current();
+            let purpose = match (config.appendonly(), running) {
+                (_, Some(running)) if running.orders.is_rotating() => None,
+                (_, Some(_)) => Some(Purpose::Shorter),
+                (true, None) => Some(Purpose::First),
+                (false, None) => Some(Purpose::Base),
+            };
+            (config, purpose)
+        });
+        let Some(purpose) = purpose else {
+            return Err(io::Error::other("the rewrite before this one waits for the disk"));
         };
+        (self.config, self.purpose) = (config, Some(purpose));
         let mut slot = aof.directory();
-        if self.purpose != Purpose::Shorter {
+        if purpose != Purpose::Shorter {
             let config = &self.config;
             let (dir, name) = (config.appenddirname(), config.appendfilename());
             let directory = Directory::open(Arc::new(RealDisk), config.dir(), dir, name)?;
@@ -245,7 +251,7 @@ impl Sink for Rewrite {
             *slot = Some(directory);
         }
         let Some(directory) = slot.as_mut() else { return Err(switched_off()) };
-        let increment = match self.purpose {
+        let increment = match purpose {
             Purpose::Shorter => Some(directory.add_increment()?),
             Purpose::First => Some(directory.create_increment()?),
             Purpose::Base => None,
@@ -261,7 +267,7 @@ impl Sink for Rewrite {
         let Some((shared, increment)) = self.next.take() else { return };
         let aof = &shared.persist.aof;
         let begun = match (self.purpose, increment) {
-            (Purpose::Shorter, Some(increment)) => match &*aof.running() {
+            (Some(Purpose::Shorter), Some(increment)) => match &*aof.running() {
                 Some(running) => {
                     running.orders.rotate_at(lsn, increment);
                     running.ring();
@@ -269,11 +275,12 @@ impl Sink for Rewrite {
                 }
                 None => Err(switched_off()),
             },
-            (Purpose::First, Some(increment)) if shared.settings.current().appendonly() => {
+            // Whatever has become of the log since: there is to be one, and there is none, nor one that is being ended.
+            (Some(Purpose::First), Some(increment)) if aof.may_begin(&shared) => {
                 aof.begin(&shared, Beginning { increment, lsn, closed: (0, 0), is_first: true })
             }
-            (Purpose::First, _) => Err(switched_off()),
-            (Purpose::Base | Purpose::Shorter, _) => Ok(()),
+            (Some(Purpose::First), _) => Err(switched_off()),
+            _ => Ok(()),
         };
         self.problem = begun.err();
     }
@@ -308,11 +315,16 @@ impl Sink for Rewrite {
         let mut slot = aof.directory();
         let Some(directory) = slot.as_mut() else { return Err(switched_off()) };
         directory.replace_base(kind, self.first.as_ref().map(|(seq, _)| *seq))?;
-        aof.rewritten(directory)?;
-        if !self.config.aof_disable_auto_gc() {
-            directory.remove_history()?;
+        // The log has another base: what goes wrong from here on does not change that.
+        if let Err(error) = aof.rewritten(directory) {
+            warning!("Measuring the log: {error}");
         }
-        if self.purpose == Purpose::Base {
+        if !self.config.aof_disable_auto_gc()
+            && let Err(error) = directory.remove_history()
+        {
+            warning!("{error}. It is tried again with the next rewrite, or the next start.");
+        }
+        if self.purpose == Some(Purpose::Base) {
             *slot = None;
         }
         Ok(bytes)
@@ -324,8 +336,8 @@ impl Sink for Rewrite {
         }
         let aof = &shared.persist.aof;
         let mut slot = aof.directory();
-        let Some(directory) = slot.as_ref() else { return };
-        match (self.purpose, &self.first) {
+        let (Some(purpose), Some(directory)) = (self.purpose, slot.as_ref()) else { return };
+        match (purpose, &self.first) {
             (Purpose::Shorter, _) => {
                 // There is one increment more; it may be that the sizes cannot be told for now.
                 if let Err(error) = aof.measure(directory) {
@@ -333,7 +345,8 @@ impl Sink for Rewrite {
                 }
             }
             (Purpose::First, Some((_, name))) => {
-                // The log that writes to it, if it has begun, is about to be ended.
+                // The log that writes to it, if it has begun, is about to be ended. If a manifest names it, as only the last sync
+                // of all has failed, it stays.
                 if let Err(error) = directory.remove_unnamed(name) {
                     warning!("{error}");
                 }
@@ -354,18 +367,28 @@ fn switched_off() -> io::Error {
 }
 
 impl Aof {
+    /// Whether a log may begin. Behind the closed gate.
+    fn may_begin(&self, shared: &Shared) -> bool {
+        let running = self.running();
+        shared.settings.current().appendonly() && running.is_none() && !self.ending.load(SeqCst)
+    }
+
     /// The directory has another base.
     fn rewritten(&self, directory: &Directory) -> io::Result<()> {
+        if let Some(running) = &mut *self.running() {
+            running.is_first = false;
+        }
         self.measure(directory)?;
         if let Some(running) = &mut *self.running() {
             running.rewritten = running.sizes().1;
-            running.is_first = false;
         }
         Ok(())
     }
 
+    /// How large the log's files are. One that waits to be gone on from is counted again with the next measure.
     fn measure(&self, directory: &Directory) -> io::Result<()> {
-        let (_, closed) = directory.closed_sizes()?;
+        let Some(seq) = self.running().as_ref().map(|running| running.progress.increment()) else { return Ok(()) };
+        let (_, closed) = directory.closed_sizes(seq)?;
         if let Some(running) = &mut *self.running() {
             running.closed = closed;
         }

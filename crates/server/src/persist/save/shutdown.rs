@@ -46,10 +46,16 @@ pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Sen
     let saves = wish.saves(&shared.settings.current()) && !shared.persist.load.is_under_way();
     let is_written = || saving.under_way() == Some(Kind::Rewrite) || saving.is_waiting(Kind::Rewrite);
     let has_no_base = !shared.persist.aof.has_base(&shared.settings.current()) && is_written();
-    if has_no_base && !wish.force && !saves {
-        warning!("Writing initial AOF, can't exit: without it a restart would not find the data.");
+    if has_no_base && !wish.force {
+        // A snapshot would not help: with a log a restart does not look at it.
+        warning!(
+            "Writing initial AOF, can't exit: without it a restart would find what the log had before it was switched on."
+        );
         failed(shared);
         return true;
+    }
+    if !shared.persist.aof.has_base(&shared.settings.current()) && !shared.persist.load.is_under_way() {
+        warning!("The log was switched on and has no base: a restart finds what the log had before.");
     }
     if !saves || !saving.has_thread() {
         shared.stop();
