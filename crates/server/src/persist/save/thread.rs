@@ -198,8 +198,10 @@ fn walk(shared: &Shared, visit: &Visit<'_>, job: &mut Job) -> Result<u64, Failur
         if pause_us > 0 && written.is_ok() {
             std::thread::sleep(Duration::from_micros(pause_us.saturating_mul(count)));
         }
-        if was_busy {
-            std::thread::sleep(BUSY_PAUSE);
+        match was_busy {
+            true => std::thread::sleep(BUSY_PAUSE),
+            // A worker that waits for this processor has it now, and not after a whole slice of this thread's.
+            false => std::thread::yield_now(),
         }
     }
 }
