@@ -6,8 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::load::connect;
-use crate::reply::{Reply, parse};
-use std::io::{Read, Write};
+use crate::reply::ask;
 
 /// Host name, kernel, processors, memory, time, and the commit of the tree the lab runs in.
 pub fn describe() -> Value {
@@ -35,20 +34,7 @@ pub fn describe_server(port: u16) -> Value {
 }
 
 fn info(port: u16) -> anyhow::Result<String> {
-    let mut stream = connect(port)?;
-    stream.write_all(b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")?;
-    let mut input = Vec::new();
-    loop {
-        let mut chunk = [0; 4096];
-        let length = stream.read(&mut chunk)?;
-        anyhow::ensure!(length > 0, "closed");
-        input.extend_from_slice(&chunk[..length]);
-        match parse(&input)? {
-            Some((Reply::Bulk(text) | Reply::Verbatim(_, text), _)) => return Ok(String::from_utf8(text)?),
-            Some(_) => anyhow::bail!("no INFO"),
-            None => {}
-        }
-    }
+    ask(&mut connect(port)?, "INFO server")
 }
 
 fn one_line(path: &str) -> String {

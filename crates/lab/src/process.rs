@@ -93,10 +93,7 @@ impl ServerProcess {
 
     /// Resident memory in bytes.
     pub fn rss_bytes(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS: has it ended?")?;
-        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().with_context(|| line.to_owned())?;
-        Ok(kib * 1024)
+        bytes_in(&format!("/proc/{}/status", self.pid()), "VmRSS:").context("has it ended?")
     }
 
     fn await_accept(&mut self) -> Result<()> {
@@ -115,6 +112,15 @@ impl ServerProcess {
         }
         Ok(())
     }
+}
+
+/// A field of a file of `/proc` that has sizes in kB, in bytes.
+pub(crate) fn bytes_in(path: &str, field: &str) -> Result<u64> {
+    let text = fs::read_to_string(path)?;
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("no {field} in {path}"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().with_context(|| line.to_owned())?;
+    Ok(kib * 1024)
 }
 
 impl Drop for ServerProcess {

@@ -3,7 +3,12 @@
 //! The parser is written for tests and set-up, not for speed, and it is strict: what a client library could not
 //! read is an error here. It shares no code with the server, so that one mistake cannot hide in both.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::template::{Keys, Template};
 
 /// One reply. Attributes are not part of it: no server under test sends any.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,6 +169,39 @@ fn count(digits: &[u8]) -> Result<usize> {
     let text = std::str::from_utf8(digits)?;
     ensure!(!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()), "the count {text:?}");
     Ok(text.parse()?)
+}
+
+/// A command of plain words as an array.
+///
+/// # Errors
+/// No word at all.
+pub fn encode(command: &str) -> Result<Vec<u8>> {
+    let (words, mut request) = (command.split(' ').collect::<Vec<_>>(), Vec::new());
+    Template::from_words(&words)?.encode(0, 0, &mut Keys::of(0), &mut request);
+    Ok(request)
+}
+
+/// Sends a command of plain words and returns the text of its reply; a reply that has none is described.
+///
+/// # Errors
+/// An error reply, or the connection's end.
+pub fn ask(stream: &mut TcpStream, command: &str) -> Result<String> {
+    stream.write_all(&encode(command)?)?;
+    let mut input = Vec::new();
+    loop {
+        match parse(&input)? {
+            Some((Reply::Error(text), _)) => bail!("{command}: {}", String::from_utf8_lossy(&text)),
+            Some((Reply::Simple(text) | Reply::Bulk(text) | Reply::Verbatim(_, text), _)) => {
+                return Ok(String::from_utf8(text)?);
+            }
+            Some((other, _)) => return Ok(format!("{other:?}")),
+            None => {}
+        }
+        let mut part = [0; 16 * 1024];
+        let length = stream.read(&mut part)?;
+        ensure!(length > 0, "the server closed the connection");
+        input.extend_from_slice(&part[..length]);
+    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,6 @@
 //! Memory is the resident memory of the server and all its children, each page counted once (PSS), over what it was just before.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,7 +17,8 @@ use serde_json::{Value, json};
 use crate::limit::write_json;
 use crate::load::{self, Shape};
 use crate::probe::{self, Probed, probe};
-use crate::process::{ServerProcess, ServerSpec};
+use crate::process::{ServerProcess, ServerSpec, bytes_in};
+use crate::reply::ask;
 use crate::stats::median;
 use crate::template::Template;
 use crate::{host, sys};
@@ -175,14 +174,13 @@ fn save_on_and_on(server: &ServerProcess, over: &AtomicBool) -> Result<(u64, u64
     let mut stream = load::connect(server.port())?;
     let (mut snapshots, mut most, mut looks) = (0, 0, 0_u64);
     while !over.load(Relaxed) {
-        let reply = ask(&mut stream, "BGSAVE\r\n")?;
-        ensure!(reply.starts_with('+'), "BGSAVE: {reply}");
+        ask(&mut stream, "BGSAVE")?;
         loop {
             if looks.is_multiple_of(MEMORY_EVERY) {
                 most = most.max(memory_bytes(server.pid())?);
             }
             looks += 1;
-            let info = ask(&mut stream, "INFO persistence\r\n")?;
+            let info = ask(&mut stream, "INFO persistence")?;
             if info.contains("rdb_bgsave_in_progress:0") {
                 ensure!(info.contains("rdb_last_bgsave_status:ok"), "a snapshot failed: {info}");
                 break;
@@ -192,28 +190,6 @@ fn save_on_and_on(server: &ServerProcess, over: &AtomicBool) -> Result<(u64, u64
         snapshots += 1;
     }
     Ok((snapshots, most))
-}
-
-/// A command's reply, which is short.
-fn ask(stream: &mut TcpStream, line: &str) -> Result<String> {
-    stream.write_all(line.as_bytes())?;
-    let mut reply = String::new();
-    let mut chunk = vec![0; 64 << 10];
-    while !is_whole(&reply) {
-        let count = stream.read(&mut chunk)?;
-        ensure!(count > 0, "the server closed the connection");
-        reply += std::str::from_utf8(&chunk[..count])?;
-    }
-    Ok(reply)
-}
-
-/// Whether this is one line, or a bulk string to its end.
-fn is_whole(reply: &str) -> bool {
-    let Some((head, rest)) = reply.split_once("\r\n") else { return false };
-    match head.strip_prefix('$').and_then(|length| length.parse::<usize>().ok()) {
-        Some(length) => rest.len() >= length + 2,
-        None => true,
-    }
 }
 
 /// Memory of a process and its children, pages that several of them have counted once.
@@ -228,22 +204,12 @@ fn memory_bytes(pid: u32) -> Result<u64> {
 }
 
 fn pss_bytes(pid: u32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no Pss")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().with_context(|| line.to_owned())?;
-    Ok(kib * 1024)
+    bytes_in(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reply_is_whole_at_its_end() {
-        for (reply, whole) in [("+OK\r\n", true), ("+OK", false), ("$3\r\nab", false), ("$2\r\nab\r\n", true)] {
-            assert_eq!(is_whole(reply), whole, "{reply:?}");
-        }
-    }
 
     #[test]
     fn memory_of_this_process_is_known() {

@@ -5,7 +5,7 @@
 //! prints the most processor time that a worker spent without turning to anything else, which INFO shows as `max_step_cpu_usec`;
 //! `max_command_cpu_usec` is the part of it within one command. What a command leaves to a background thread is awaited.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use lexopt::prelude::*;
 
 use crate::load;
 use crate::process::{ServerProcess, ServerSpec};
-use crate::reply::{self, Reply};
+use crate::reply;
 
 /// What to measure; see the usage text for the options.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ struct Client {
 impl Client {
     fn carry_out(&mut self, line: &str) -> Result<()> {
         if let Some(command) = line.strip_prefix("> ") {
-            return self.measure(command, &encode(command.split(' ')), command);
+            return self.measure(command, &reply::encode(command)?, command);
         }
         if let Some(command) = line.strip_prefix("- ") {
             return self.ask(command).map(drop);
@@ -152,20 +152,7 @@ impl Client {
     }
 
     fn ask(&mut self, command: &str) -> Result<String> {
-        self.stream.write_all(&encode(command.split(' ')))?;
-        let mut input = Vec::new();
-        loop {
-            match reply::parse(&input)? {
-                Some((Reply::Error(text), _)) => bail!("{command}: {}", String::from_utf8_lossy(&text)),
-                Some((Reply::Bulk(text) | Reply::Verbatim(_, text), _)) => return Ok(String::from_utf8(text)?),
-                Some((other, _)) => return Ok(format!("{other:?}")),
-                None => {}
-            }
-            let mut part = [0; 16 * 1024];
-            let length = self.stream.read(&mut part)?;
-            ensure!(length > 0, "the server closed the connection");
-            input.extend_from_slice(&part[..length]);
-        }
+        reply::ask(&mut self.stream, command)
     }
 
     fn fill(&mut self, kind: &str, key: &str, count: u64) -> Result<()> {
@@ -197,13 +184,6 @@ impl Client {
 fn field(info: &str, name: &str) -> Result<u64> {
     let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.with_context(|| format!("INFO has no {name}"))?.trim().parse().context("a number")
-}
-
-fn encode<'a>(words: impl Iterator<Item = &'a str>) -> Vec<u8> {
-    let words: Vec<&str> = words.collect();
-    let mut request = format!("*{}\r\n", words.len()).into_bytes();
-    words.iter().for_each(|word| push(&mut request, word));
-    request
 }
 
 fn push(request: &mut Vec<u8>, word: &str) {

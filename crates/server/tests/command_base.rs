@@ -5,7 +5,7 @@ mod running;
 
 use gimmal_lab::process::{ServerProcess, ServerSpec};
 use gimmal_resp::{Reply, encode_command};
-use running::{Client, PATIENCE, Running, Scratch, free_port};
+use running::{Client, PATIENCE, Running, Scratch, free_port, ok};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -15,10 +15,6 @@ const ARGUMENTS: &str = "--workers 2 --appendonly yes --aof-use-rdb-preamble no 
 
 fn start(scratch: &Scratch, arguments: &str) -> Running {
     Running::start(&format!("--dir {} {arguments}", scratch.0.display()))
-}
-
-fn ok() -> Reply {
-    Reply::Simple(b"OK".to_vec())
 }
 
 fn digest(client: &mut Client) -> Reply {

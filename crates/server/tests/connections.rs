@@ -3,15 +3,11 @@
 mod running;
 
 use gimmal_resp::Reply;
-use running::{PATIENCE, Running, error_text};
+use running::{PATIENCE, Running, error_text, ok};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 const ENGINES: [&str; 2] = ["auto", "epoll"];
-
-fn ok() -> Reply {
-    Reply::Simple("OK".into())
-}
 
 /// CLIENT LIST is answered by message. A client that had ended its stream behind it (`printf … | nc -N`) was closed while
 /// it waited, without the answer and without those of the commands behind.

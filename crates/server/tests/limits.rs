@@ -4,7 +4,7 @@
 mod running;
 
 use gimmal_resp::{Reply, encode_command};
-use running::{Client, PATIENCE, Running, error_text};
+use running::{Client, PATIENCE, Running, error_text, ok};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -16,10 +16,6 @@ const ENGINES: [&str; 2] = ["auto", "epoll"];
 
 fn start_on(engine: &str, arguments: &str) -> Running {
     Running::start(&format!("--io-engine {engine} {arguments}"))
-}
-
-fn ok() -> Reply {
-    Reply::Simple("OK".into())
 }
 
 fn set(client: &mut Client, key: &str, bytes: usize) {

@@ -4,15 +4,11 @@
 mod running;
 
 use gimmal_resp::Reply;
-use running::{Client, PATIENCE, Running, Scratch, error_text};
+use running::{Client, PATIENCE, Running, Scratch, error_text, ok};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant};
-
-fn ok() -> Reply {
-    Reply::Simple(b"OK".to_vec())
-}
 
 fn start(scratch: &Scratch, arguments: &str) -> Running {
     Running::start(&format!(

@@ -3,36 +3,13 @@
 mod running;
 
 use gimmal_resp::{Reply, encode_command};
-use running::{Client, PATIENCE, Running, Scratch, error_text};
+use running::{Client, PATIENCE, Running, Scratch, await_info, error_text, info, number, ok};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const STARTED: &str = "Background append only file rewriting started";
-
-fn ok() -> Reply {
-    Reply::Simple(b"OK".to_vec())
-}
-
-fn info(client: &mut Client, field: &str) -> String {
-    let reply = client.ask("INFO persistence");
-    let text = String::from_utf8_lossy(reply.as_bytes().expect("a text")).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
-    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
-}
-
-fn await_info(client: &mut Client, field: &str, value: &str) {
-    let started = Instant::now();
-    while info(client, field) != value {
-        assert!(started.elapsed() < PATIENCE, "{field} never was {value}, but {}", info(client, field));
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn number(client: &mut Client, field: &str) -> u64 {
-    info(client, field).parse().expect("a number")
-}
 
 /// Rewrites the log, to the end.
 fn rewrite(client: &mut Client) {

@@ -6,7 +6,7 @@ mod running;
 use gimmal_rdb::file::{Item, Reader};
 use gimmal_rdb::{Collect, Object};
 use gimmal_resp::Reply;
-use running::{Client, PATIENCE, Running, error_text, free_port};
+use running::{Client, PATIENCE, Running, await_info, error_text, free_port, info, ok};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
@@ -16,10 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Value and deadline by database and key.
 type Contents = BTreeMap<(u64, Vec<u8>), (Object, Option<i64>)>;
-
-fn ok() -> Reply {
-    Reply::Simple(b"OK".to_vec())
-}
 
 /// Where a server keeps its files.
 fn directory(client: &mut Client) -> PathBuf {
@@ -41,21 +37,6 @@ fn read(path: &Path) -> Contents {
         reader.value(&mut collect).expect("a good value");
         let before = contents.insert(place, (collect.finish().expect("a value"), entry.expire_at_ms));
         assert!(before.is_none(), "{:?} is there twice", String::from_utf8_lossy(reader.key()));
-    }
-}
-
-fn info(client: &mut Client, field: &str) -> String {
-    let reply = client.ask("INFO persistence");
-    let text = String::from_utf8_lossy(reply.as_bytes().expect("a text")).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
-    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
-}
-
-fn await_info(client: &mut Client, field: &str, value: &str) {
-    let started = Instant::now();
-    while info(client, field) != value {
-        assert!(started.elapsed() < PATIENCE, "{field} never was {value}, but {}", info(client, field));
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

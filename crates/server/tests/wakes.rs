@@ -3,17 +3,10 @@
 mod running;
 
 use gimmal_resp::{Reply, encode_command};
-use running::{Client, Running, Scratch};
+use running::{Client, Running, Scratch, number};
 use std::time::{Duration, Instant};
 
 const WORKERS: usize = 16;
-
-fn number(client: &mut Client, field: &str) -> u64 {
-    let reply = client.ask("INFO persistence");
-    let text = String::from_utf8_lossy(reply.as_bytes().expect("a text")).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
-    line.unwrap_or_else(|| panic!("no {field} in {text}")).parse().expect("a number")
-}
 
 #[test]
 fn a_group_costs_its_writer_at_most_two_wakes_with_sixteen_workers_that_hold_replies() {

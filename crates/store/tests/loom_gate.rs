@@ -90,18 +90,21 @@ fn lock_in(batch: &Batch<'_>, owner: &AtomicUsize, place: &Place, participant: u
     }
 }
 
+/// The first participant, on a thread of its own, locks twice.
+fn lock_twice(shared: &Arc<(Gate, AtomicUsize, Place)>) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || {
+        for _ in 0..2 {
+            lock_once(&shared.0, &shared.1, &shared.2, 0);
+        }
+    })
+}
+
 #[test]
 fn locks_exclude_while_a_second_participant_comes() {
     model(3, || {
         let shared = Arc::new((Gate::new(2), AtomicUsize::new(0), Place::new()));
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    lock_once(&shared.0, &shared.1, &shared.2, 0);
-                }
-            })
-        };
+        let other = lock_twice(&shared);
         lock_once(&shared.0, &shared.1, &shared.2, 1);
         lock_once(&shared.0, &shared.1, &shared.2, 1);
         other.join().expect("the other thread ends");
@@ -112,14 +115,7 @@ fn locks_exclude_while_a_second_participant_comes() {
 fn locks_exclude_while_a_visitor_comes_and_goes() {
     model(3, || {
         let shared = Arc::new((Gate::new(2), AtomicUsize::new(0), Place::new()));
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    lock_once(&shared.0, &shared.1, &shared.2, 0);
-                }
-            })
-        };
+        let other = lock_twice(&shared);
         let visit = shared.0.visit(1);
         lock_in(&visit.enter(), &shared.1, &shared.2, 1);
         drop(visit);

@@ -156,6 +156,12 @@ impl fmt::Display for RecoverError {
 
 impl std::error::Error for RecoverError {}
 
+impl From<RecoverError> for io::Error {
+    fn from(error: RecoverError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
 impl From<io::Error> for RecoverError {
     fn from(error: io::Error) -> RecoverError {
         RecoverError::Io(error)

@@ -163,7 +163,8 @@ fn bgrewriteaof(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
     Ok(())
 }
 
-fn has_thread(exec: &Exec<'_>) -> Result<(), Stop> {
+/// Whether snapshots can be made at all.
+pub fn has_thread(exec: &Exec<'_>) -> Result<(), Stop> {
     match exec.shared.persist.save.has_thread() {
         true => Ok(()),
         false => Err("ERR no snapshot can be made: the server was started without its thread".into()),

@@ -35,8 +35,8 @@ pub fn write(entry: &Entry<'_>, out: &mut impl Write) -> io::Result<()> {
     let (key, mut to) = (entry.key(), Commands { out, head: Vec::new() });
     match entry.value() {
         ValueRef::String(text) => return string(key, text, entry.expire_at_ms(), &mut to),
-        ValueRef::List(list) => to.items(b"RPUSH", key, list.iter(), |to, item| to.arg(item))?,
-        ValueRef::Set(set) => to.items(b"SADD", key, set.iter(), |to, member| to.arg(member))?,
+        ValueRef::List(list) => to.items(b"RPUSH", key, 1, list.iter(), |to, item| to.arg(item))?,
+        ValueRef::Set(set) => to.items(b"SADD", key, 1, set.iter(), |to, member| to.arg(member))?,
         ValueRef::SortedSet(set) => sorted_set(key, set, &mut to)?,
         ValueRef::Hash(fields) => hash(key, fields, &mut to)?,
         ValueRef::Stream(value) => stream(key, value, &mut to)?,
@@ -64,14 +64,14 @@ fn string(key: &[u8], text: StringRef<'_>, at_ms: Option<i64>, to: &mut Commands
 }
 
 fn sorted_set(key: &[u8], set: SortedSetRef<'_>, to: &mut Commands<'_, impl Write>) -> io::Result<()> {
-    to.pairs(b"ZADD", key, set.iter(), |to, found| {
+    to.items(b"ZADD", key, 2, set.iter(), |to, found| {
         to.arg(format_double(found.score).as_bytes())?;
         to.arg(found.member)
     })
 }
 
 fn hash(key: &[u8], fields: FieldsRef<'_>, to: &mut Commands<'_, impl Write>) -> io::Result<()> {
-    to.pairs(b"HMSET", key, fields.iter_from(0), |to, field| {
+    to.items(b"HMSET", key, 2, fields.iter_from(0), |to, field| {
         to.arg(field.name)?;
         to.arg(field.value)
     })?;
@@ -145,7 +145,7 @@ fn take_away(key: &[u8], stream: &Stream, to: &mut Commands<'_, impl Write>) -> 
         Some(first) => to.whole(&[b"XTRIM", key, b"MINID", text(first).as_bytes()])?,
     }
     let later = gone(stream).filter(|id| Some(*id) > first);
-    to.items(b"XDEL", key, later, |to, id| to.arg(text(id).as_bytes()))
+    to.items(b"XDEL", key, 1, later, |to, id| to.arg(text(id).as_bytes()))
 }
 
 /// The entries that are pending and gone, in order, each once.
@@ -265,29 +265,8 @@ impl<W: Write> Commands<'_, W> {
         self.out.write_all(b"\r\n")
     }
 
-    /// Commands of [`ITEMS`] elements, each an argument.
+    /// Commands of [`ITEMS`] elements, each of so many arguments.
     fn items<T>(
-        &mut self,
-        name: &[u8],
-        key: &[u8],
-        items: impl Iterator<Item = T>,
-        write: impl Fn(&mut Self, T) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.batches(name, key, 1, items, write)
-    }
-
-    /// Commands of [`ITEMS`] elements, each two arguments.
-    fn pairs<T>(
-        &mut self,
-        name: &[u8],
-        key: &[u8],
-        items: impl Iterator<Item = T>,
-        write: impl Fn(&mut Self, T) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.batches(name, key, 2, items, write)
-    }
-
-    fn batches<T>(
         &mut self,
         name: &[u8],
         key: &[u8],

@@ -48,7 +48,7 @@ fn snapshot_path(config: &Config) -> io::Result<Option<PathBuf>> {
 
 fn load_snapshot(shared: &Shared, path: &Path) -> io::Result<load::Snapshot> {
     load::begin(shared, fs::metadata(path)?.len());
-    load::snapshot(shared, path, false).map_err(io::Error::other)
+    Ok(load::snapshot(shared, path, false)?)
 }
 
 /// Where the log goes on behind a snapshot, if it says.
@@ -56,7 +56,8 @@ fn lsn_of(snapshot: &load::Snapshot) -> Option<Lsn> {
     str::from_utf8(snapshot.remarks.get(file::LSN)?).ok()?.parse().ok()
 }
 
-fn open_directory(config: &Config) -> io::Result<Directory> {
+/// The directory of the append-only files, as the configuration names it.
+pub(super) fn open_directory(config: &Config) -> io::Result<Directory> {
     Directory::open(Arc::new(RealDisk), config.dir(), config.appenddirname(), config.appendfilename())
 }
 
@@ -87,20 +88,20 @@ fn load_log(shared: &Arc<Shared>, config: &Config, directory: &Directory) -> io:
     let mut base_lsn = None;
     match directory.base()? {
         None => {}
-        Some((path, BaseKind::Resp)) => recovery.begin_with_base(path, 0).map_err(io::Error::other)?,
+        Some((path, BaseKind::Resp)) => recovery.begin_with_base(path, 0)?,
         Some((path, BaseKind::Rdb)) => {
-            let base = load::snapshot(shared, &path, true).map_err(io::Error::other)?;
+            let base = load::snapshot(shared, &path, true)?;
             base_lsn = lsn_of(&base);
             if base.end < fs::metadata(&path)?.len() {
-                recovery.begin_with_base(path, base.end).map_err(io::Error::other)?;
+                recovery.begin_with_base(path, base.end)?;
             }
         }
     }
     let mut replay = load::Replay::new(shared);
-    while let Some(piece) = recovery.next_piece().map_err(io::Error::other)? {
-        replay.feed(piece.bytes, piece.lsn, piece.begins_file).map_err(io::Error::other)?;
+    while let Some(piece) = recovery.next_piece()? {
+        replay.feed(piece.bytes, piece.lsn, piece.begins_file)?;
     }
-    replay.finish().map_err(io::Error::other)?;
+    replay.finish()?;
     let recovered = recovery.finish();
     match (base_lsn, recovered.first_lsn) {
         (Some(base), Some(first)) if base != first && !recovered.foreign => {

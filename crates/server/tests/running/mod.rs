@@ -250,3 +250,30 @@ pub fn knows(client: &mut Client, line: &str, what: &str) -> bool {
     }
     !unknown
 }
+
+/// The reply to what was done.
+pub fn ok() -> Reply {
+    Reply::Simple(b"OK".to_vec())
+}
+
+/// A field of INFO persistence.
+pub fn info(client: &mut Client, field: &str) -> String {
+    let reply = client.ask("INFO persistence");
+    let text = String::from_utf8_lossy(reply.as_bytes().expect("a text")).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
+    line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
+}
+
+/// Such a field, as a number.
+pub fn number(client: &mut Client, field: &str) -> u64 {
+    info(client, field).parse().expect("a number")
+}
+
+/// Waits until such a field has this value.
+pub fn await_info(client: &mut Client, field: &str, value: &str) {
+    let started = Instant::now();
+    while info(client, field) != value {
+        assert!(started.elapsed() < PATIENCE, "{field} never was {value}, but {}", info(client, field));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

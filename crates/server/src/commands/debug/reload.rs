@@ -1,6 +1,7 @@
 //! DEBUG RELOAD and DEBUG LOADAOF: the data set goes to disk and comes back.
 
 use crate::args::Args;
+use crate::commands::save::has_thread;
 use crate::dispatch::IS_LOADING;
 use crate::exec::{Continuation, Exec, Outcome, ReplyError, Stop, error};
 use crate::mail::Message;
@@ -24,8 +25,8 @@ pub fn reload(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
             () => return Err(OPTIONS.into()),
         }
     }
-    if saves && !exec.shared.persist.save.has_thread() {
-        return Err("ERR no snapshot can be made: the server was started without its thread".into());
+    if saves {
+        has_thread(exec)?;
     }
     replace(exec, Source::Snapshot { saves, flushes, merges })
 }

@@ -21,11 +21,12 @@ use crate::config::Config;
 use crate::persist::save::commands::CommandsFile;
 use crate::persist::save::file::RdbFile;
 use crate::persist::save::{self, Begun, Done, Failure, Kind, Request, Sink, Turn};
+use crate::persist::start::open_directory;
 use crate::shared::Shared;
 use crate::worker::State;
 use crate::{notice, warning};
 use gimmal_log::Lsn;
-use gimmal_log::aof::{BaseKind, Directory, Increment, RealDisk};
+use gimmal_log::aof::{BaseKind, Directory, Increment};
 use gimmal_log::mutant::{self, Mutant};
 use gimmal_store::Entry;
 use std::io;
@@ -244,9 +245,7 @@ impl Sink for Rewrite {
         (self.config, self.purpose) = (config, Some(purpose));
         let mut slot = aof.directory();
         if purpose != Purpose::Shorter {
-            let config = &self.config;
-            let (dir, name) = (config.appenddirname(), config.appendfilename());
-            let directory = Directory::open(Arc::new(RealDisk), config.dir(), dir, name)?;
+            let directory = open_directory(&self.config)?;
             directory.create()?;
             *slot = Some(directory);
         }

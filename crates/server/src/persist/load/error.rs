@@ -78,3 +78,9 @@ impl fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
+
+impl From<LoadError> for io::Error {
+    fn from(error: LoadError) -> io::Error {
+        io::Error::other(error)
+    }
+}

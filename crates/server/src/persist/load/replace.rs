@@ -135,8 +135,7 @@ fn failed(error: &io::Error) -> Failure {
 
 /// Waits for a log that is being switched on to have its base, and for one that was switched off to be at its end.
 fn await_files(shared: &Shared) -> io::Result<()> {
-    let save = &shared.persist.save;
-    while save.under_way() == Some(save::Kind::Rewrite) || save.is_waiting(save::Kind::Rewrite) {
+    while shared.persist.save.is_wanted(save::Kind::Rewrite) {
         pause(shared)?;
     }
     shared.persist.aof.wait_for_end();
@@ -190,10 +189,10 @@ fn load_snapshot(shared: &Shared, flushes: bool, merges: bool) -> io::Result<()>
     let config = shared.settings.current();
     let path = config.dir().join(config.dbfilename());
     let named = |error| LoadError::Io(path.clone(), error);
-    let bytes = fs::metadata(&path).map_err(|error| io::Error::other(named(error)))?.len();
+    let bytes = fs::metadata(&path).map_err(named)?.len();
     shared.persist.load.progress.set_total(bytes);
     let rules = Rules { keeps_expired: false, logs_expired: flushes && shared.log.is_active(), merges };
-    load_by(shared, &path, rules).map_err(io::Error::other)?;
+    load_by(shared, &path, rules)?;
     notice!("DB reloaded by DEBUG RELOAD");
     Ok(())
 }
@@ -250,7 +249,7 @@ fn ask(shared: &Shared, step: Step) -> io::Result<()> {
 
 fn pause(shared: &Shared) -> io::Result<()> {
     if shared.lifecycle.is_stopping() {
-        return Err(io::Error::other(LoadError::Stopped));
+        return Err(LoadError::Stopped.into());
     }
     std::thread::sleep(PAUSE);
     Ok(())

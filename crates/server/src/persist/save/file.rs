@@ -11,6 +11,7 @@ use crate::payload;
 use crate::shared::Shared;
 use crate::title::REDIS_VERSION;
 use crate::warning;
+use gimmal_log::aof::{Disk, RealDisk};
 use gimmal_rdb::Options;
 use gimmal_rdb::file::{Meta, Writer};
 use gimmal_store::{AccessClock, DatabaseSize, Entry};
@@ -173,8 +174,7 @@ impl Sink for Snapshot {
         std::fs::rename(&self.file.temporary, &self.path)
             .map_err(|error| named(error, "moving the temporary file to", &self.path))?;
         let directory = self.path.parent().unwrap_or(Path::new("."));
-        let sync = |directory: &Path| File::open(directory)?.sync_all();
-        sync(directory).map_err(|error| named(error, "syncing the directory", directory))?;
+        RealDisk.sync_directory(directory).map_err(|error| named(error, "syncing the directory", directory))?;
         Ok(bytes)
     }
 

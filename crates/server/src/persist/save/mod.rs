@@ -239,6 +239,11 @@ impl Saving {
         self.state().waiting.iter().any(|request| request.kind == kind)
     }
 
+    /// Whether a snapshot of this kind runs, is about to, or waits in line.
+    pub fn is_wanted(&self, kind: Kind) -> bool {
+        self.under_way() == Some(kind) || self.is_waiting(kind)
+    }
+
     /// What the snapshot is for that runs, or is about to.
     pub fn under_way(&self) -> Option<Kind> {
         let state = self.state();
@@ -273,9 +278,7 @@ impl Saving {
     /// Ends the thread, and what it is doing.
     pub fn stop(&self) {
         self.stopping.store(true, SeqCst);
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        self.wake();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -339,9 +342,7 @@ pub fn submit(shared: &Shared, request: Request) {
         _ => state.waiting.push_back(request),
     }
     drop(state);
-    if let Some(thread) = saving.thread.get() {
-        thread.unpark();
-    }
+    saving.wake();
 }
 
 /// When a snapshot begins that was asked for.
@@ -367,9 +368,7 @@ pub fn submit_once(shared: &Shared, kind: Kind, request: impl FnOnce() -> Reques
         state.waiting.push_back(request());
     }
     drop(state);
-    if let Some(thread) = saving.thread.get() {
-        thread.unpark();
-    }
+    saving.wake();
     if is_first { Turn::Now } else { Turn::Later }
 }
 

@@ -38,15 +38,15 @@ impl Wish {
 /// data set is being replaced and cannot be saved.
 #[must_use]
 pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Send + 'static) -> bool {
-    let saving = &shared.persist.save;
-    if wish.saves(&shared.settings.current()) && shared.lifecycle.hold() == Some(Hold::Replacement) {
+    let (saving, config) = (&shared.persist.save, shared.settings.current());
+    if wish.saves(&config) && shared.lifecycle.hold() == Some(Hold::Replacement) {
         return false;
     }
     // What is half loaded must not replace what it is loaded from.
-    let saves = wish.saves(&shared.settings.current()) && !shared.persist.load.is_under_way();
-    let is_written = || saving.under_way() == Some(Kind::Rewrite) || saving.is_waiting(Kind::Rewrite);
-    let has_no_base = !shared.persist.aof.has_base(&shared.settings.current()) && is_written();
-    if has_no_base && !wish.force {
+    let is_loading = shared.persist.load.is_under_way();
+    let saves = wish.saves(&config) && !is_loading;
+    let has_base = shared.persist.aof.has_base(&config);
+    if !has_base && !wish.force && saving.is_wanted(Kind::Rewrite) {
         // A snapshot would not help: with a log a restart does not look at it.
         warning!(
             "Writing initial AOF, can't exit: without it a restart would find what the log had before it was switched on."
@@ -54,7 +54,7 @@ pub fn shut_down(shared: &Shared, wish: Wish, failed: impl FnOnce(&Shared) + Sen
         failed(shared);
         return true;
     }
-    if !shared.persist.aof.has_base(&shared.settings.current()) && !shared.persist.load.is_under_way() {
+    if !has_base && !is_loading {
         warning!("The log was switched on and has no base: a restart finds what the log had before.");
     }
     if !saves || !saving.has_thread() {
