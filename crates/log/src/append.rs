@@ -84,6 +84,7 @@ impl Appender {
             Some(block) if block.number == block_of(start) && within + record.len() <= BLOCK => {
                 // SAFETY: just reserved, in this block, not published before the end of `publish`.
                 unsafe { self.log.blocks.write(block, within, record) }
+                self.log.blocks.request(block, within + record.len());
             }
             _ => self.fill(start, &[Part::Bytes(record)]),
         }

@@ -93,6 +93,22 @@ impl Blocks {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), block.start.as_ptr().add(at), bytes.len()) }
     }
 
+    /// Requests the memory behind offset `at` of a block for writing: what the next records are copied to. Their stores would
+    /// otherwise wait for it, and the next reservation for them.
+    #[inline]
+    pub(crate) fn request(&self, block: BlockRef, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        for line in [at + 128, at + 192] {
+            let address = block.start.as_ptr().wrapping_add(line);
+            // SAFETY: PREFETCHW is a hint that does not fault for any address; processors without it treat it as no operation.
+            unsafe {
+                std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (block, at);
+    }
+
     /// A readable range of a block. `None`: there is no such block, because no record has bytes in it.
     ///
     /// # Safety

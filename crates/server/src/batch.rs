@@ -190,6 +190,9 @@ impl State {
         }
         let Some(ahead) = self.shared.keyspace.ahead(batch, c.session.db) else { return };
         hashes.iter().for_each(|hash| ahead.directory(*hash));
+        if self.local.log_active {
+            hashes.iter().for_each(|hash| ahead.stamps(*hash));
+        }
         let mut buckets = [None; PASS_COMMANDS];
         for (bucket, hash) in buckets.iter_mut().zip(hashes) {
             *bucket = ahead.bucket(*hash);

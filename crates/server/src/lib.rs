@@ -14,9 +14,9 @@
 //! # Life of a durable write
 //! 1. `exec::Exec::effect` appends the change to the log under the shard's lock; the position is its LSN.
 //! 2. The shard remembers the LSN for the key; whoever looks at the key later depends on it (`exec::Exec::depend`).
-//! 3. `serve::State::hold` keeps the batch's replies back while the LSN is not released.
+//! 3. `held::State::hold` keeps the batch's replies back while the LSN is not released.
 //! 4. The log's consumer releases up to an LSN; sleeping workers with held replies are woken.
-//! 5. `serve::State::release_held` lets go of the replies, and they are sent.
+//! 5. `held::State::release_held` lets go of the replies, and they are sent.
 
 #![deny(unsafe_code)]
 
@@ -39,6 +39,7 @@ pub mod exec;
 pub mod extended;
 pub mod gather;
 pub mod glob;
+pub mod held;
 pub mod kept;
 pub mod keys;
 pub mod lazyfree;
@@ -61,6 +62,7 @@ pub mod serve;
 pub mod session;
 pub mod shared;
 pub mod slowlog;
+pub mod spare;
 pub mod start;
 pub mod stats;
 pub mod streamed;

@@ -39,6 +39,9 @@ impl State {
         }
         for (ahead, hash) in keys[..found].iter().flatten() {
             ahead.directory(*hash);
+            if self.local.log_active {
+                ahead.stamps(*hash);
+            }
         }
         let buckets = keys.map(|key| key.and_then(|(ahead, hash)| ahead.bucket(hash)));
         for bucket in buckets[..found].iter().flatten() {

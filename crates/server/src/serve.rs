@@ -7,7 +7,7 @@
 
 use crate::args::Args;
 use crate::batch::{Found, Parsed, Scratch};
-use crate::command::{Entry, gate};
+use crate::command::Entry;
 use crate::connection::{Aside, Connection, Parked, REPLY_FREE, State as Doing};
 use crate::exec::{Continuation, Exec, Hint, Outcome, Stop};
 use crate::kept::Kept;
@@ -34,9 +34,6 @@ const PASS_NS: u64 = 200_000;
 pub const OUTPUT_PAUSE: usize = 1 << 20;
 /// Received and not yet run bytes beyond which the engine stops receiving.
 const QUERY_PAUSE: usize = 1 << 20;
-/// Buffers kept for replies, and the largest that is kept.
-const SPARE_OUTPUTS: usize = 128;
-const SPARE_BYTES: usize = 64 * 1024;
 /// After this many failed tries a command closes the gate, so that one over many shards is not starved.
 pub const TRIES_BEFORE_GATE: u32 = 8;
 /// Before authentication: bytes of query, and of unread replies.
@@ -248,6 +245,8 @@ impl State {
                     Ok(())
                 }
                 0 => self.execute(id, c, command.named.entry, &args, command.hint, batch, depends_on),
+                // Nothing is read of an outcome that was just written: that would wait for all stores before it.
+                _ if outcome.is_ok() => self.executed(id, c, depends_on, Ok(())),
                 _ => self.executed(id, c, depends_on, outcome),
             };
             match outcome {
@@ -309,7 +308,7 @@ impl State {
             return self.execute_apart(id, c, entry, args, hint, batch, depends_on);
         }
         if c.output.head_capacity() == 0 {
-            c.output = self.spare.pop().unwrap_or_default();
+            c.output = self.spare.take();
         }
         let outcome = self.dispatch(c, entry, args, hint, batch, depends_on);
         self.executed(id, c, depends_on, outcome)
@@ -587,83 +586,9 @@ impl State {
         }
     }
 
-    /// Holds back the replies of a batch that shows writes which are not released yet, and all after them.
-    #[inline]
-    fn hold(&mut self, id: ConnId, c: &mut Connection, depends_on: Lsn) {
-        let depends_on = match &c.late {
-            Some(_) if !matches!(c.aside.as_deref(), Some(Aside::Continuation(..))) => {
-                depends_on.max(State::say_late(c))
-            }
-            _ => depends_on,
-        };
-        // While any reply is held all later ones are, also once the log has been switched off.
-        if c.held.is_empty() && depends_on <= self.local.released {
-            return;
-        }
-        // What the slices so far have seen, the reply will show.
-        if let Some(Aside::Continuation(_, lsn)) = c.aside.as_deref_mut() {
-            *lsn = (*lsn).max(depends_on);
-        }
-        if c.output.is_empty() {
-            return;
-        }
-        if self.local.log_failed {
-            return self.begin_close(id, c);
-        }
-        let output = std::mem::take(&mut c.output);
-        c.held_bytes += output.len();
-        self.wait_for_release(id, c);
-        c.held.push_back((depends_on, output));
-    }
-
-    /// Lists a connection, once, among those that [`State::release_held`] looks at.
-    pub fn wait_for_release(&mut self, id: ConnId, c: &mut Connection) {
-        if !c.marks.holding {
-            c.marks.holding = true;
-            self.holding.push(id);
-        }
-    }
-
-    /// Lets go of replies whose writes were released, and of commands whose pause is over.
-    pub fn release_held(&mut self) {
-        if self.holding.is_empty() {
-            return;
-        }
-        self.local.look_at_log(&self.shared);
-        let released = self.local.released;
-        self.local.look_for_room(&self.shared.log);
-        let (paused, halted) = (self.local.gates & gate::WAITING != 0, self.local.held);
-        for id in std::mem::take(&mut self.holding) {
-            let Some(mut connection) = self.connections.lift(id) else { continue };
-            let c = &mut *connection;
-            c.marks.holding = false;
-            while c.held.front().is_some_and(|(lsn, _)| *lsn <= released) {
-                let (_, output) = c.held.pop_front().expect("there is a front");
-                c.held_bytes -= output.len();
-                c.output.append(output);
-            }
-            if self.local.log_failed && !c.held.is_empty() && c.state != Doing::Closing {
-                // What it waits to be told was lost, and so was what comes behind.
-                self.begin_close(id, c);
-            }
-            let more = c.state == Doing::Open && c.held.is_empty() && c.query.len() > c.query_at;
-            self.mark(id, c, more);
-            let stays = if matches!(c.aside.as_deref(), Some(Aside::Parked(_))) { paused } else { halted };
-            let waits = c.state == Doing::Aside && !c.marks.ready;
-            if waits && !stays {
-                self.mark(id, c, true);
-            }
-            if !c.held.is_empty() || waits && stays {
-                self.wait_for_release(id, c);
-            }
-            self.after_commands(id, c);
-            self.connections.put_back(id, connection);
-        }
-    }
-
     /// Marks a connection that has more to run.
     #[inline]
-    fn mark(&mut self, id: ConnId, c: &mut Connection, more: bool) {
+    pub fn mark(&mut self, id: ConnId, c: &mut Connection, more: bool) {
         if more && !c.marks.ready {
             c.marks.ready = true;
             self.ready.push_back(id);
@@ -865,9 +790,9 @@ impl State {
     /// A send is over.
     #[inline]
     pub fn sent(&mut self, id: ConnId, output: Output, result: io::Result<()>) {
-        if self.spare.len() < SPARE_OUTPUTS && output.head_capacity() <= SPARE_BYTES {
-            self.spare.push(output);
-        } else if output.end() > disposal::FREED_AT_ONCE {
+        if let Some(output) = self.spare.keep(output)
+            && output.end() > disposal::FREED_AT_ONCE
+        {
             disposal::dispose(output);
         }
         let Some(mut connection) = self.connections.lift(id) else { return };

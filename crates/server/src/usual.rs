@@ -55,7 +55,7 @@ impl State {
             return (0, Ok(()));
         }
         if c.output.head_capacity() == 0 {
-            c.output = self.spare.pop().unwrap_or_default();
+            c.output = self.spare.take();
         }
         let resp3 = c.session.resp3;
         let mut exec = Exec {

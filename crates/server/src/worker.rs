@@ -13,6 +13,7 @@ use crate::command::gate;
 use crate::config::{AofAck, ClientClass, Config, Events};
 use crate::connection::{Connection, Connections, State as Doing};
 use crate::evict::Evictor;
+use crate::held::Holding;
 use crate::kept::Kept;
 use crate::mail::Message;
 use crate::notify;
@@ -20,12 +21,13 @@ use crate::persist::{aof, load};
 use crate::pubsub::{Receiver, Subscribers};
 use crate::session::Peer;
 use crate::shared::{Hold, Settings, Shared};
+use crate::spare::Spare;
 use crate::stats::WorkerStats;
 use crate::tracking::{Changes, Tracker};
 use crate::tx::Gathered;
 use crate::usual::RUN;
 use crate::{accept, evict, tick};
-use gimmal_io::{Completion, ConnId, Engine, ListenerId, Output, Socket};
+use gimmal_io::{Completion, ConnId, Engine, ListenerId, Socket};
 use gimmal_log::record::Record;
 use gimmal_log::{Appender, Log, Lsn};
 use gimmal_store::{AccessClock, Batch, Hash, NewValue, Table};
@@ -60,15 +62,15 @@ pub struct State {
     /// So many of these, the first ones, are to be sent at the end of the pass.
     sent_later: usize,
     /// Connections whose replies wait for the log, or whose commands wait for the end of a pause.
-    pub holding: Vec<ConnId>,
+    pub holding: Holding,
     /// Its connections that wait for a key.
     pub blocked: Blocked,
     /// Times that a ready key's waiters could not be served.
     pub serve_tries: u32,
     /// What the engine is to do.
     pub actions: Vec<Action>,
-    /// Buffers of sent replies, to be used again; the last one used is the warmest.
-    pub spare: Vec<Output>,
+    /// Buffers of sent replies.
+    pub spare: Spare,
     /// Scratch space of `deliver`.
     pub receivers: Vec<Receiver>,
     /// Scratch space of the parser.
@@ -212,11 +214,11 @@ impl<E: Engine> Worker<E> {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             sent_later: 0,
-            holding: Vec::new(),
+            holding: Holding::default(),
             blocked: Blocked::default(),
             serve_tries: 0,
             actions: Vec::new(),
-            spare: Vec::new(),
+            spare: Spare::default(),
             receivers: Vec::new(),
             scratch: Scratch::default(),
             ticker: tick::Ticker::default(),
@@ -479,27 +481,9 @@ impl State {
         self.connections.iter().any(|(_, c)| !c.held.is_empty())
     }
 
-    /// False if the log was released so far that a held reply may go, or a waiting write may run.
-    fn may_sleep_on_log(&mut self) -> bool {
-        if self.holding.is_empty() {
-            return true;
-        }
-        let mut lowest = Lsn::MAX;
-        for id in &self.holding {
-            if let Some((lsn, _)) = self.connections.find(*id).and_then(|c| c.held.front()) {
-                lowest = lowest.min(*lsn);
-            }
-        }
-        if self.local.gates & gate::LOG_FULL != 0 {
-            lowest = lowest.min(self.shared.log.room_after());
-        }
-        lowest == Lsn::MAX || self.local.appender.await_release(lowest)
-    }
-
     fn end_pass(&mut self, counters: gimmal_io::Counters) {
-        let State { holding, connections, .. } = self;
-        let blocked = holding.iter().filter(|id| connections.find(**id).is_some_and(|c| c.is_blocked())).count();
-        self.local.stats.blocked.set((blocked + self.blocked.len()) as u64);
+        let blocked = self.held_aside() + self.blocked.len();
+        self.local.stats.blocked.set(blocked as u64);
         let stats = &self.local.stats;
         stats.passes.add(1);
         let ended = self.local.timer.raw();
@@ -722,6 +706,11 @@ impl Local {
         let holds = self.holds_replies && (self.log_active || shared.log.has_reader());
         self.released = if holds { shared.log.released() } else { Lsn::MAX };
         self.log_failed = holds && shared.persist.aof.state() == aof::State::Failed;
+    }
+
+    /// Announces that this worker is about to sleep until `lsn` is released; false if it is.
+    pub fn await_release(&mut self, lsn: Lsn) -> bool {
+        self.appender.await_release(lsn)
     }
 
     /// Has the log's writer begin with what this pass has made so far, if that is much.

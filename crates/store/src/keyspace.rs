@@ -60,6 +60,13 @@ impl<'b> Ahead<'b> {
         prefetch(std::ptr::from_ref(self.database.root(shard)));
     }
 
+    /// Requests what a write that is logged looks at beside: the newest writes of the shard's keys.
+    #[inline]
+    pub fn stamps(&self, hash: Hash) {
+        let shard = &raw const self.keyspace.shards[self.keyspace.shard_of(hash) as usize];
+        prefetch_to_write(shard.cast::<u8>().wrapping_add(64));
+    }
+
     /// Requests the place in the table's directory that says where a key's bucket is.
     #[inline]
     pub fn directory(&self, hash: Hash) {

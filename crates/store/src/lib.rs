@@ -54,6 +54,7 @@ mod segment;
 mod shard;
 #[allow(unsafe_code)]
 mod snapshot;
+mod stamps;
 mod sync;
 #[allow(unsafe_code)]
 mod table;

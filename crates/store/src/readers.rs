@@ -14,7 +14,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use crate::hash::Hash;
-use crate::shard::TakeHash;
+use crate::stamps::TakeHash;
 
 /// Somebody who keeps copies of what was read.
 pub trait Reader: Any + Send + Sync {

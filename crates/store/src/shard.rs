@@ -19,8 +19,6 @@
 //! A `Shard` borrows its batch, so that no shard is locked by a thread that is outside the gate.
 
 use std::cell::UnsafeCell;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher as StdHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,6 +26,7 @@ use crate::gate::Batch;
 use crate::hash::Hash;
 use crate::keyspace::Keyspace;
 use crate::readers::{ReadKey, Reader, Readers, ReadersChange};
+use crate::stamps::Stamps;
 use crate::table::{Context, Table};
 use crate::waiters::{Waiter, Waiters};
 use crate::watch::Watchers;
@@ -184,9 +183,6 @@ fn word_of(batch: &Batch<'_>) -> u32 {
 }
 
 /// Which of a shard's keys have writes that are not yet durable.
-///
-/// Writes are remembered in two generations. Each is forgotten as a whole once its highest LSN is durable, so that the memory is
-/// bounded by the writes of about two periods of the log's delay, and no entry is ever removed one by one.
 #[derive(Default)]
 #[repr(C)]
 pub struct ShardState {
@@ -196,20 +192,19 @@ pub struct ShardState {
     pub last_now_ms: i64,
     /// Who watches keys of this shard, waits for them or keeps copies of them; `None` if nobody does.
     attention: Option<Box<Attention>>,
-    /// The highest durable LSN that was seen here.
+    /// The highest durable LSN that was seen here. From `last_lsn` on, nothing is remembered.
     durable_lsn: u64,
     /// A record that concerned all keys ended here.
     floor_lsn: u64,
-    young: Generation,
-    old: Generation,
+    stamps: Stamps,
 }
 
-// What every command looks at is in the first cache line of the shard, with its lock. (In tests the context is larger.)
+// What every command looks at is in the first cache line of the shard, with its lock, and what a write that is logged looks at in
+// the second one. (In tests the context is larger.)
 #[cfg(not(test))]
 const _: () = assert!(std::mem::offset_of!(ShardCell, state) + std::mem::offset_of!(ShardState, durable_lsn) + 8 <= 64);
-
-/// Database and hash, to LSN.
-type Stamps = HashMap<Stamp, u64, BuildHasherDefault<TakeHash>>;
+#[cfg(not(test))]
+const _: () = assert!(std::mem::offset_of!(ShardCell, state) + std::mem::offset_of!(ShardState, floor_lsn) == 64);
 
 /// Who is to be told of changes.
 #[derive(Default)]
@@ -219,12 +214,6 @@ struct Attention {
     readers: Readers,
 }
 
-#[derive(Default)]
-struct Generation {
-    newest_lsn: u64,
-    stamps: Stamps,
-}
-
 impl ShardState {
     /// Notes that a key was written, or that it was removed, by the record that ends at `lsn`.
     pub fn stamp(&mut self, db: usize, hash: Hash, lsn: u64) {
@@ -232,9 +221,7 @@ impl ShardState {
         if self.last_lsn <= self.durable_lsn {
             return;
         }
-        self.young.newest_lsn = self.young.newest_lsn.max(lsn);
-        let newest = self.young.stamps.entry(Stamp { db, hash: hash.0 }).or_default();
-        *newest = lsn.max(*newest);
+        self.stamps.add(db, hash, lsn);
         self.forget();
     }
 
@@ -251,8 +238,7 @@ impl ShardState {
     /// can only be too high.
     #[inline]
     pub fn newest(&mut self, db: usize, hash: Hash, durable_lsn: u64) -> u64 {
-        self.durable_lsn = self.durable_lsn.max(durable_lsn);
-        if self.last_lsn <= durable_lsn && self.young.newest_lsn | self.old.newest_lsn | self.floor_lsn == 0 {
+        if self.last_lsn <= self.durable_lsn {
             return 0;
         }
         self.newest_of_dirty(db, hash, durable_lsn)
@@ -354,82 +340,22 @@ impl ShardState {
 
     /// Keys that are remembered.
     pub fn stamped_len(&self) -> usize {
-        self.young.stamps.len() + self.old.stamps.len()
+        self.stamps.len()
     }
 
     fn newest_of_dirty(&mut self, db: usize, hash: Hash, durable_lsn: u64) -> u64 {
+        self.durable_lsn = self.durable_lsn.max(durable_lsn);
         self.forget();
-        let stamp = Stamp { db, hash: hash.0 };
-        let lsn = self
-            .young
-            .stamps
-            .get(&stamp)
-            .or_else(|| self.old.stamps.get(&stamp))
-            .copied()
-            .unwrap_or(0)
-            .max(self.floor_lsn);
+        let lsn = self.stamps.newest(db, hash).max(self.floor_lsn);
         if lsn > durable_lsn { lsn } else { 0 }
     }
 
-    /// Drops the generations that are durable.
+    /// Drops what is durable.
     fn forget(&mut self) {
         if self.floor_lsn <= self.durable_lsn {
             self.floor_lsn = 0;
         }
-        if self.old.newest_lsn <= self.durable_lsn {
-            self.old.clear();
-            std::mem::swap(&mut self.old, &mut self.young);
-            if self.old.newest_lsn <= self.durable_lsn {
-                self.old.clear();
-            }
-        }
-    }
-}
-
-impl Generation {
-    /// Room for so many keys is kept when a generation is emptied; more is given back.
-    const KEPT: usize = 256;
-
-    fn clear(&mut self) {
-        if self.stamps.capacity() > Self::KEPT {
-            self.stamps = Stamps::default();
-        } else {
-            self.stamps.clear();
-        }
-        self.newest_lsn = 0;
-    }
-}
-
-/// A key, but for two that have one hash.
-#[derive(PartialEq, Eq)]
-pub(crate) struct Stamp {
-    pub(crate) db: usize,
-    pub(crate) hash: u64,
-}
-
-impl std::hash::Hash for Stamp {
-    fn hash<H: StdHasher>(&self, state: &mut H) {
-        // The key's hash is keyed and well mixed already; databases are few.
-        state.write_u64(self.hash);
-    }
-}
-
-/// Takes the one word that it is given for the hash.
-#[derive(Default)]
-pub(crate) struct TakeHash(u64);
-
-impl StdHasher for TakeHash {
-    fn finish(&self) -> u64 {
-        // The shard's bits are equal in one shard: bring the low half up, where the map takes its tag from.
-        self.0.rotate_left(32)
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("stamps are hashed by one word");
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = word;
+        self.stamps.forget(self.durable_lsn);
     }
 }
 

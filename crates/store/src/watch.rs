@@ -10,21 +10,35 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::BuildHasherDefault;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::hash::Hash;
-use crate::shard::{Stamp, TakeHash};
+use crate::stamps::TakeHash;
 
 /// The watches of one shard's keys, in all databases.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    keys: HashMap<Stamp, Vec<Watcher>, BuildHasherDefault<TakeHash>>,
+    keys: HashMap<WatchedKey, Vec<Watcher>, BuildHasherDefault<TakeHash>>,
     /// Watches, ended ones included.
     len: usize,
     /// Watches that were alive when ended ones were last looked for.
     alive: usize,
+}
+
+/// A key, but for two that have one hash.
+#[derive(PartialEq, Eq)]
+struct WatchedKey {
+    db: usize,
+    hash: u64,
+}
+
+impl std::hash::Hash for WatchedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The key's hash is keyed and well mixed already; databases are few.
+        state.write_u64(self.hash);
+    }
 }
 
 struct Watcher {
@@ -41,7 +55,7 @@ impl Watchers {
             self.purge();
         }
         let watcher = Watcher { name: Arc::clone(name), flag: Arc::downgrade(flag) };
-        self.keys.entry(Stamp { db, hash: hash.0 }).or_default().push(watcher);
+        self.keys.entry(WatchedKey { db, hash: hash.0 }).or_default().push(watcher);
         self.len += 1;
     }
 
@@ -73,7 +87,7 @@ impl Watchers {
     }
 
     fn retain(&mut self, db: usize, hash: Hash, keep: impl FnMut(&Watcher) -> bool) -> bool {
-        if let Entry::Occupied(mut found) = self.keys.entry(Stamp { db, hash: hash.0 }) {
+        if let Entry::Occupied(mut found) = self.keys.entry(WatchedKey { db, hash: hash.0 }) {
             let before = found.get().len();
             found.get_mut().retain(keep);
             self.len -= before - found.get().len();

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::cache;
 use super::chains::{Broken, Chains, Reached, RingSettings};
 use super::directory::Increment;
 use super::disk::{DiskFile, write_all};
@@ -184,6 +185,8 @@ struct Place {
     offset: u64,
     /// Where the prepared space ends; the end of the file.
     size: u64,
+    /// What is before was given back to the kernel.
+    let_go: u64,
     /// Whether the first, empty group is written and synced.
     is_begun: bool,
 }
@@ -538,7 +541,9 @@ impl Writer {
         if mutant::is(Mutant::RetryAfterEio) {
             result = result.or_else(|_| self.place.file.sync_data());
         }
-        self.note_sync((self.written, started.elapsed(), result))
+        self.note_sync((self.written, started.elapsed(), result))?;
+        self.place.let_go();
+        Ok(())
     }
 
     fn collect_sync(&mut self) -> Outcome<()> {
@@ -636,7 +641,19 @@ const MAX_PREPARED: u64 = 64 << 20;
 impl Place {
     fn new(increment: Increment) -> Place {
         let Increment { file, nonce, .. } = increment;
-        Place { file, nonce, offset: HEAD as u64, size: HEAD as u64, is_begun: false }
+        Place { file, nonce, offset: HEAD as u64, size: HEAD as u64, let_go: 0, is_begun: false }
+    }
+
+    /// Gives back the page cache of groups that are on disk, but of the last ones, whose page the next one shares.
+    fn let_go(&mut self) {
+        let end = (self.offset / CACHED).saturating_sub(1) * CACHED;
+        if end > self.let_go
+            && let Some(file) = self.file.descriptor()
+        {
+            // Where it is refused the log is as good, and memory fuller.
+            let _refused = cache::let_go(file, &(self.let_go..end)).is_err();
+            self.let_go = end;
+        }
     }
 
     /// Where `total` bytes go: into the prepared space, or behind it, with `new` bytes of new space.
@@ -650,6 +667,9 @@ impl Place {
         Spot { offset: self.size, end, size: end + new }
     }
 }
+
+/// Bytes of the file that are given back at once.
+const CACHED: u64 = 256 << 10;
 
 static LINES: [u8; 64 << 10] = {
     let mut lines = [0; 64 << 10];
@@ -692,7 +712,7 @@ mod tests {
             for group in 1..9 {
                 let (offset, total) = (4096, group * 64);
                 let size = offset + blocks * 64;
-                let place = Place { file: Arc::clone(&file), nonce: 0, offset, size, is_begun: true };
+                let place = Place { file: Arc::clone(&file), nonce: 0, offset, size, let_go: 0, is_begun: true };
                 let spot = place.spot(total, 640);
                 assert_eq!(spot.end - spot.offset, total);
                 if spot.offset == offset && blocks > 0 {

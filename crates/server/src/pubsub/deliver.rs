@@ -73,7 +73,7 @@ impl State {
         let lsn = message.lsn;
         if c.held.is_empty() && lsn <= self.local.released {
             if c.output.head_capacity() == 0 {
-                c.output = self.spare.pop().unwrap_or_default();
+                c.output = self.spare.take();
             }
             return message.write(&c.session, &mut c.output);
         }
