@@ -25,11 +25,13 @@
 #![deny(unsafe_code)]
 
 mod attempt;
+mod chunked;
 mod choose;
 mod epoll;
 #[allow(unsafe_code)]
 mod os;
 mod output;
+mod reply_queue;
 mod sim;
 mod socket;
 mod table;
@@ -44,6 +46,7 @@ use std::time::Duration;
 pub use choose::{Choice, Decision, Kind, Options, choose};
 pub use epoll::Epoll;
 pub use output::{Chunk, Output};
+pub use reply_queue::{ReplyQueue, ReplyQueueKind, Turn};
 pub use sim::{Faults, SimClient, SimEngine, SimNet, SimSocket};
 pub use socket::Socket;
 pub use uring::{TaskRun, Uring, UringFeatures, UringOptions, probe};
