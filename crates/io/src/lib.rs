@@ -25,8 +25,8 @@
 #![deny(unsafe_code)]
 
 mod attempt;
-mod chunked;
 mod choose;
+mod chunked;
 mod epoll;
 #[allow(unsafe_code)]
 mod os;

@@ -471,7 +471,7 @@ impl State {
                 c.aside = Some(Box::new(Aside::Parked(Parked { command, tries: 0 })));
                 c.state = Doing::Aside;
                 match matches!(stop, Stop::Park) {
-                    true => self.mark(id, c, true),
+                    true => self.park(id, c),
                     false => self.wait_for_release(id, c),
                 }
             }
@@ -485,6 +485,12 @@ impl State {
                 self.begin_wait(id, c);
             }
         }
+    }
+
+    /// A command could not lock: it runs again in the next pass.
+    fn park(&mut self, id: ConnId, c: &mut Connection) {
+        self.local.has_parked = true;
+        self.mark(id, c, true);
     }
 
     /// Takes up a command that was set aside.
@@ -577,7 +583,7 @@ impl State {
                 parked.tries += u32::from(matches!(stop, Stop::Park));
                 c.state = Doing::Aside;
                 match matches!(stop, Stop::Park) {
-                    true => self.mark(id, c, true),
+                    true => self.park(id, c),
                     false => self.wait_for_release(id, c),
                 }
                 c.aside = Some(Box::new(Aside::Parked(parked)));

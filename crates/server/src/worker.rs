@@ -28,6 +28,7 @@ use crate::tx::Gathered;
 use crate::usual::RUN;
 use crate::{accept, evict, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Socket};
+use gimmal_log::aof::slice;
 use gimmal_log::record::Record;
 use gimmal_log::{Appender, Log, Lsn};
 use gimmal_store::{AccessClock, Batch, Hash, NewValue, Table};
@@ -196,6 +197,8 @@ pub struct Local {
     lap: u64,
     pass_began: u64,
     commands_before_pass: u64,
+    /// In this pass a command could not lock.
+    pub has_parked: bool,
 }
 
 /// Longest sleep: timers run ten times a second.
@@ -241,6 +244,8 @@ impl<E: Engine> Worker<E> {
     pub fn run(mut self) -> io::Result<()> {
         let shared = self.state.shared.clone();
         shared.lazyfree.serve_this_thread();
+        // Where it is refused, clients of a shared processor wait longer.
+        let _refused = slice::set(slice::BRIEF).is_err();
         while !shared.lifecycle.is_stopping() {
             let timeout = self.sleep_for();
             self.pass(&shared, timeout)?;
@@ -453,6 +458,7 @@ impl State {
         local.lap = local.timer.raw();
         local.pass_began = local.lap;
         local.commands_before_pass = local.stats.commands.value();
+        local.has_parked = false;
         local.look_at(&self.shared.settings);
         // In this order: who starts the log ends the load afterwards, so no write is let in that is not logged.
         local.loading = self.shared.persist.load.is_under_way();
@@ -491,7 +497,12 @@ impl State {
         stats.busy_ns.add(took_ns);
         stats.pass_max_ns.raise(took_ns);
         // RESETSTAT may have come in between.
-        stats.pass_max_commands.raise(stats.commands.value().saturating_sub(self.local.commands_before_pass));
+        let ran = stats.commands.value().saturating_sub(self.local.commands_before_pass);
+        stats.pass_max_commands.raise(ran);
+        if self.local.has_parked && ran == 0 {
+            // Whoever has the lock may be waiting for this very processor.
+            std::thread::yield_now();
+        }
         stats.pass_us.raise(took_ns / 1000);
         let values = [
             counters.enters,
@@ -647,6 +658,7 @@ impl Local {
             lap: timer.raw(),
             pass_began: timer.raw(),
             commands_before_pass: 0,
+            has_parked: false,
             timer,
         }
     }

@@ -52,7 +52,7 @@ pub mod resp;
 mod ring;
 mod scan;
 #[allow(unsafe_code)]
-mod slice;
+pub mod slice;
 mod sync_thread;
 pub mod thread;
 mod window;

@@ -101,7 +101,7 @@ fn run(mut writer: Writer, mut reader: Reader, bell: &Bell) -> Reader {
     bell.answer(Some(thread::current()));
     writer.gather();
     // Without it the log is as good, and slower where processors are shared.
-    let _refused = slice::shorten().is_err();
+    let _refused = slice::set(slice::SHORT).is_err();
     loop {
         match writer.step(&mut reader) {
             Step::More => {}
