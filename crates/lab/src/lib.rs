@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `limit` | share of the limit: servers against the least a RESP server can do, side by side |
 //! | `suite` | the same for a list of commands: redis-benchmark's tests, and commands on large values |
-//! | `sample` | one server under one load: what both are made of |
+//! | `models` | the papers' I/O models against the default, by size of the reply |
+//! | `sample` | one server under one load: what these are made of |
 //! | `limit_server`, `load` | the two processes that `limit` is made of |
 //! | `probe` | open-loop latency, counted from the intended send time |
 //! | `fairness` | what one client feels beside another that does its worst |
@@ -30,6 +31,7 @@ pub mod limit;
 pub mod limit_server;
 pub mod load;
 pub mod memory;
+pub mod models;
 pub mod probe;
 pub mod process;
 pub mod reply;

@@ -1,6 +1,6 @@
 //! `gimmal-bench`: measures RESP servers over TCP.
 //!
-//! `--limit`, `--probe`, `--fairness`, `--memory`, `--steps`, `--snapshot` and `--differential` are what people call. `limit-server` and `load` are the processes that a
+//! `--limit`, `--probe`, `--fairness`, `--memory`, `--models`, `--steps`, `--snapshot` and `--differential` are what people call. `limit-server` and `load` are the processes that a
 //! limit run starts; they are as usable by hand.
 
 #![allow(clippy::print_stdout, reason = "help and results go to standard output")]
@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use gimmal_lab::{differential, fairness, limit, limit_server, load, memory, probe, snapshot, steps};
+use gimmal_lab::{differential, fairness, limit, limit_server, load, memory, models, probe, snapshot, steps};
 use lexopt::prelude::*;
 
 fn main() -> ExitCode {
@@ -28,6 +28,7 @@ fn run() -> Result<()> {
         Some(Long("probe")) => probe::run(&probe::Settings::parse(&mut args)?),
         Some(Long("fairness")) => fairness::run(&fairness::Settings::parse(&mut args)?),
         Some(Long("memory")) => memory::run(&memory::Settings::parse(&mut args)?),
+        Some(Long("models")) => models::run(&models::Settings::parse(&mut args)?),
         Some(Long("steps")) => steps::run(&steps::Settings::parse(&mut args)?),
         Some(Long("snapshot")) => snapshot::run(&snapshot::Settings::parse(&mut args)?),
         Some(Long("differential")) => differential::run(&differential::Settings::parse(&mut args)?),
@@ -63,6 +64,8 @@ usage: gimmal-bench --limit  [--server 'NAME|PORT|COMMAND LINE']... [--loads 50:
                              [--value 104857600] [--keys 5000000] [--server-cpu CPU] [--json FILE]
        gimmal-bench --memory --server 'NAME|PORT|COMMAND LINE'... [--keys 1000000] [--sizes 16:8,16:64]
                              [--connections 1000] [--overwriters 0] [--json FILE]
+       gimmal-bench --models [--server gimmal-server] [--only 'S4, S6;S14'] [--sizes 64,512,4096,65536,2097152] [--connections 50,500]
+                             [--pipelines 1,16] [--rounds 15] [--seconds 0.3] [--server-cpu 0] [--load-cpu 1] [--json FILE]
        gimmal-bench --steps --server 'NAME|PORT|COMMAND LINE'  [--all 10000000] [--many 1000000] [--only list,set]
        gimmal-bench --snapshot --server 'NAME|PORT|COMMAND LINE'...  [--keys 5000000] [--writes 50000] [--probes 1000]
                              [--seconds 10] [--rounds 3] [--json FILE]

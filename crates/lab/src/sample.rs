@@ -194,7 +194,14 @@ pub struct Ratio {
 
 impl Ratio {
     /// Of what `value` is in samples of `above` and of `below` in the same round under the same load.
-    pub fn of(samples: &[Sample], load: Load, above: &str, below: &str, value: fn(&Sample) -> f64) -> Self {
+    pub fn of<'a>(
+        samples: impl IntoIterator<Item = &'a Sample>,
+        load: Load,
+        above: &str,
+        below: &str,
+        value: fn(&Sample) -> f64,
+    ) -> Self {
+        let samples: Vec<&Sample> = samples.into_iter().collect();
         let by_round = |name: &str| -> BTreeMap<usize, f64> {
             let of_name = samples.iter().filter(|s| s.load == load && s.server == name);
             of_name.map(|s| (s.round, value(s))).collect()
