@@ -11,6 +11,9 @@ use crate::command::gate;
 use crate::connection::{Aside, Connection, State as Doing};
 use crate::worker::State;
 
+/// So many listed connections that are closed are not worth a look.
+const CLOSED: usize = 1024;
+
 /// Connections whose replies wait for the log, or whose commands wait for the end of a pause.
 pub struct Holding {
     ids: Vec<ConnId>,
@@ -76,7 +79,9 @@ impl State {
         }
         self.local.look_at_log(&self.shared);
         let released = self.local.released;
-        if released < self.holding.lowest && !self.holding.has_aside && !self.local.log_failed {
+        // Connections that were closed meanwhile are found when the others are looked at.
+        let is_long = self.holding.ids.len() > 2 * self.connections.len() + CLOSED;
+        if released < self.holding.lowest && !self.holding.has_aside && !self.local.log_failed && !is_long {
             return;
         }
         self.local.look_for_room(&self.shared.log);
@@ -119,6 +124,11 @@ impl State {
             lowest = lowest.min(self.shared.log.room_after());
         }
         lowest == Lsn::MAX || self.local.await_release(lowest)
+    }
+
+    /// Connections that are listed, closed ones included.
+    pub fn holders(&self) -> usize {
+        self.holding.ids.len()
     }
 
     /// Connections whose commands wait for something else than the log, behind replies or not.

@@ -293,6 +293,11 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
+    /// Connections that it has listed as holding replies, closed ones included.
+    pub fn holders(&self) -> usize {
+        self.state.holders()
+    }
+
     /// Writes the log, as Redis does it: between running commands and sending their replies.
     #[cold]
     fn write_log(&mut self, shared: &Shared) {

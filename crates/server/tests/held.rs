@@ -103,6 +103,31 @@ fn a_read_of_a_write_that_is_not_released_waits_with_it() {
     assert_eq!(server.told(&mut reader), "$-1\r\n$1\r\nv\r\n");
 }
 
+/// Killed connections leave, what they held with them, but stayed in the list of those that wait for the log.
+#[test]
+fn clients_that_are_killed_while_the_disk_is_stuck_are_forgotten() {
+    let mut server = Held::new();
+    let (mut killer, mut most) = (server.connect(), 0);
+    for _ in 0..3000 {
+        let mut client = server.connect();
+        client.write_all(b"SET a 1\r\n").unwrap();
+        server.worker.pass(&server.shared, Duration::ZERO).unwrap();
+        killer.write_all(b"CLIENT KILL TYPE normal SKIPME yes\r\n").unwrap();
+        for _ in 0..3 {
+            server.worker.pass(&server.shared, Duration::ZERO).unwrap();
+        }
+        most = most.max(server.worker.holders());
+    }
+    assert!((1000..1200).contains(&most), "{most} connections listed");
+    let killed = server.told(&mut killer);
+    assert_eq!(killed.matches(":1\r\n").count(), 3000, "{}", &killed[..100]);
+    let mut last = server.connect();
+    last.write_all(b"SET a 2\r\n").unwrap();
+    assert_eq!(server.told(&mut last), "");
+    server.release();
+    assert_eq!(server.told(&mut last), "+OK\r\n");
+}
+
 /// The error of a broken stream was put straight into the output, ahead of the replies that were held: the client read
 /// the error as the answer to its write.
 #[test]
