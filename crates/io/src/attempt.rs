@@ -49,6 +49,8 @@ fn send_in_pieces(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut Co
         } else {
             let mut room = [IoSlice::new(&[]); SLICES];
             let (filled, bytes) = output.iovecs(&mut room, budget);
+            counters.vector_sends += 1;
+            counters.slices += filled as u64;
             (bytes, os::send_slices(socket, &room[..filled]))
         };
         counters.sends += 1;

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::uring::{self, Uring, UringOptions};
-use crate::{Engine, Epoll, os};
+use crate::{Engine, Epoll, Model, os};
 
 /// What the operator asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,6 +15,8 @@ pub enum Choice {
     Uring,
     /// epoll.
     Epoll,
+    /// A model of the papers, or an error.
+    Model(Model),
 }
 
 /// An engine's kind.
@@ -24,6 +26,8 @@ pub enum Kind {
     Uring,
     /// [`Epoll`].
     Epoll,
+    /// [`ModelEngine`](crate::ModelEngine).
+    Model(Model),
 }
 
 /// Sizes and switches of the engines; the defaults are measured.
@@ -46,11 +50,13 @@ pub struct Decision {
 /// The oldest kernel on which `Auto` takes io_uring: deferred task work and multishot receive came with 6.0 and 6.1.
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
 
-/// Decides which engine to use. Only [`Choice::Uring`] can fail, with the reason.
+/// Decides which engine to use. Only [`Choice::Uring`] and [`Choice::Model`] can fail, with the reason.
 pub fn choose(choice: Choice, options: &Options) -> Result<Decision, String> {
     let decision = |kind, why| Ok(Decision { kind, why, options: *options });
-    if choice == Choice::Epoll {
-        return decision(Kind::Epoll, "configured".into());
+    match choice {
+        Choice::Epoll => return decision(Kind::Epoll, "configured".into()),
+        Choice::Model(model) if !model.needs_uring() => return decision(Kind::Model(model), "configured".into()),
+        Choice::Auto | Choice::Uring | Choice::Model(_) => {}
     }
     let (major, minor) = os::kernel_version();
     if choice == Choice::Auto && (major, minor) < OLDEST_KERNEL {
@@ -59,7 +65,10 @@ pub fn choose(choice: Choice, options: &Options) -> Result<Decision, String> {
         return decision(Kind::Epoll, why);
     }
     match uring::probe() {
-        Ok(features) => decision(Kind::Uring, features.to_string()),
+        Ok(features) => match choice {
+            Choice::Model(model) => decision(Kind::Model(model), features.to_string()),
+            _ => decision(Kind::Uring, features.to_string()),
+        },
         Err(why) if choice == Choice::Auto => decision(Kind::Epoll, format!("io_uring is not usable: {why}")),
         Err(why) => Err(why),
     }
@@ -71,6 +80,7 @@ impl Decision {
         Ok(match self.kind {
             Kind::Uring => Box::new(Uring::new(self.options.uring)?),
             Kind::Epoll => Box::new(Epoll::new()?),
+            Kind::Model(model) => Box::new(model.open()?),
         })
     }
 }

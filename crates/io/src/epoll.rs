@@ -18,9 +18,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::attempt::{self, Attempt};
+use crate::listeners::{LISTENER, Listeners};
 use crate::table::{Table, Token};
 use crate::{Completion, ConnId, Counters, Engine, LOOK_AHEAD, ListenerId, Output, Socket, Waker, os};
 
@@ -28,7 +29,7 @@ use crate::{Completion, ConnId, Counters, Engine, LOOK_AHEAD, ListenerId, Output
 pub struct Epoll {
     poll: OwnedFd,
     connections: Table<Connection>,
-    listeners: Vec<Listener>,
+    listeners: Listeners,
     waker: Waker,
     events: Vec<libc::epoll_event>,
     /// Events that the last wait found, and how many of them are dealt with.
@@ -61,13 +62,6 @@ struct Connection {
     queued: bool,
 }
 
-struct Listener {
-    id: ListenerId,
-    socket: OwnedFd,
-    /// Set while accepting is suspended after an error.
-    retry_at: Option<Instant>,
-}
-
 /// What is to be handed out; the borrow of the buffer is made by `next`.
 enum Step {
     Finished(Completion<'static>),
@@ -82,7 +76,6 @@ const EDGE: u32 = libc::EPOLLET as u32;
 
 /// Operations in tokens.
 const CONNECTION: u8 = 0;
-const LISTENER: u8 = 1;
 const WAKER: u8 = 2;
 
 /// Events taken per wait. More connections than this are ready at once only under overload, and then wait a pass.
@@ -94,8 +87,6 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const LEAST_ROOM: usize = 32 * 1024;
 /// What was received begins at multiples of this in the buffer: two requests share no cache line.
 const LINE: usize = 64;
-/// How long accepting rests after an error such as `EMFILE`.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Epoll {
     /// A new engine. Fails only for want of descriptors or memory.
@@ -108,7 +99,7 @@ impl Epoll {
         Ok(Epoll {
             poll,
             connections: Table::new(),
-            listeners: Vec::new(),
+            listeners: Listeners::default(),
             waker,
             events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS],
             ready: 0,
@@ -229,45 +220,9 @@ impl Epoll {
     }
 
     fn listener_ready(&mut self, id: ListenerId) {
-        let listener = self.listeners.iter_mut().find(|listener| listener.id == id);
-        let accepted = listener.as_ref().map(|listener| os::accept(listener.socket.as_fd()));
-        match (listener, accepted) {
-            // The event stays current until the backlog is empty: a storm of clients is accepted in one pass.
-            (Some(_), Some(Ok(socket))) => {
-                self.counters.accepts += 1;
-                return self.finished(Completion::Accepted { listener: id, socket: socket.into() });
-            }
-            (Some(_), Some(Err(error))) if error.kind() == io::ErrorKind::WouldBlock => {}
-            (Some(_), Some(Err(error))) if os::is_client_error(&error) => return,
-            (Some(listener), Some(Err(error))) => {
-                listener.retry_at = Some(Instant::now() + ACCEPT_PAUSE);
-                // Removal of what was added cannot fail; were it to, the next event would find the same error.
-                let socket = listener.socket.as_fd();
-                let removed = os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_DEL, socket, 0, 0);
-                debug_assert!(removed.is_ok());
-                self.finished(Completion::AcceptFailed { listener: id, error });
-            }
-            _ => {} // It has been given up since.
-        }
-        self.next_event += 1;
-    }
-
-    /// Resumes listeners whose pause is over; returns the shorter of `timeout` and the time to the next one.
-    fn retry_listeners(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
-        let mut timeout = timeout;
-        for listener in &mut self.listeners {
-            let Some(at) = listener.retry_at else { continue };
-            let left = at.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let token = Token::new(listener.id, 0, LISTENER).0;
-                let socket = listener.socket.as_fd();
-                os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_ADD, socket, READ, token)?;
-                listener.retry_at = None;
-            } else {
-                timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
-            }
-        }
-        Ok(timeout)
+        let (completion, is_over) = self.listeners.accept(self.poll.as_fd(), id, &mut self.counters);
+        self.next_event += usize::from(is_over);
+        completion.into_iter().for_each(|completion| self.finished(completion));
     }
 }
 
@@ -277,17 +232,11 @@ impl Engine for Epoll {
     }
 
     fn listen(&mut self, id: ListenerId, socket: Socket) -> io::Result<()> {
-        let socket = socket.into_fd()?;
-        // A client that gives up between the event and the accept must not block the worker.
-        os::set_nonblocking(socket.as_fd(), true)?;
-        let token = Token::new(id, 0, LISTENER).0;
-        os::epoll_control(self.poll.as_fd(), libc::EPOLL_CTL_ADD, socket.as_fd(), READ, token)?;
-        self.listeners.push(Listener { id, socket, retry_at: None });
-        Ok(())
+        self.listeners.add(self.poll.as_fd(), id, socket)
     }
 
     fn unlisten(&mut self, id: ListenerId) {
-        self.listeners.retain(|listener| listener.id != id);
+        self.listeners.remove(id);
         let dropped =
             |step: &Step| matches!(step, Step::Finished(Completion::Accepted { listener, .. }) if *listener == id);
         self.coming.retain(|step| !dropped(step));
@@ -391,7 +340,7 @@ impl Engine for Epoll {
         if self.next_event < self.ready {
             return Ok(()); // These edges would not be reported again.
         }
-        let timeout = self.retry_listeners(timeout)?;
+        let timeout = self.listeners.retry(self.poll.as_fd(), timeout)?;
         let at_hand = !self.coming.is_empty() || !self.again.is_empty();
         let timeout = if at_hand { Some(Duration::ZERO) } else { timeout };
         (self.ready, self.next_event) = (0, 0);

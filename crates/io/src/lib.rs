@@ -20,14 +20,18 @@
 //! The alternative that was dropped is a readiness interface (`mio`): completions can be emulated on epoll at no cost,
 //! readiness on io_uring cannot. No async runtime: a connection here is a state machine driven by a worker.
 //!
-//! `unsafe` is confined to `os` (system calls) and `uring` (shared memory with the kernel).
+//! `unsafe` is confined to `os` (system calls), `uring` and `uring_send` (shared memory with the kernel).
 
 #![deny(unsafe_code)]
 
 mod attempt;
 mod choose;
 mod chunked;
+mod counters;
 mod epoll;
+mod level;
+mod listeners;
+mod model;
 #[allow(unsafe_code)]
 mod os;
 mod output;
@@ -37,6 +41,8 @@ mod socket;
 mod table;
 #[allow(unsafe_code)]
 mod uring;
+#[allow(unsafe_code)]
+mod uring_send;
 mod waker;
 
 use std::io;
@@ -44,12 +50,16 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 pub use choose::{Choice, Decision, Kind, Options, choose};
+pub use counters::Counters;
 pub use epoll::Epoll;
+pub use level::Level;
+pub use model::{EpollOptions, Model, ModelEngine, Trigger};
 pub use output::{Chunk, Output};
 pub use reply_queue::{ReplyQueue, ReplyQueueKind, Turn};
 pub use sim::{Faults, SimClient, SimEngine, SimNet, SimSocket};
 pub use socket::Socket;
 pub use uring::{TaskRun, Uring, UringFeatures, UringOptions, probe};
+pub use uring_send::{Order, Submit, UringSend, UringSendOptions};
 pub use waker::Waker;
 
 /// Names a connection: a slot of the worker's slab and how often that slot was reused.
@@ -126,10 +136,32 @@ pub enum Completion<'e> {
     Woken,
 }
 
+/// When a worker hands replies to its engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flush {
+    /// Behind each group of completions, for connections that will hardly get more in this pass; the others at its end.
+    Group,
+    /// At the end of the pass.
+    Loop,
+    /// Behind each command.
+    Command,
+}
+
 /// A worker's I/O: connections, listeners and one waker, driven by `wait` and `next`.
 pub trait Engine {
-    /// `"uring"`, `"epoll"` or `"sim"`.
+    /// `"uring"`, `"epoll"`, `"sim"`, or that of a [`Model`].
     fn name(&self) -> &'static str;
+
+    /// When replies are to be handed to `send`. It never changes.
+    fn flushes(&self) -> Flush {
+        Flush::Group
+    }
+
+    /// Whether more may be sent for a connection while outputs of it are in flight. They are sent, and come back, in their
+    /// order; [`Engine::unsent`] tells what is left of all of them. It never changes.
+    fn pipelines(&self) -> bool {
+        false
+    }
 
     /// Starts accepting on a listening socket. A refused socket is an error; later failures are `AcceptFailed`.
     fn listen(&mut self, id: ListenerId, socket: Socket) -> io::Result<()>;
@@ -147,7 +179,7 @@ pub trait Engine {
     fn resume(&mut self, conn: ConnId);
 
     /// Sends all of `output`. `None`: it is in flight and comes back as `Sent`. `Some`: it is over already, and the
-    /// output comes back cleared. The caller never has two in flight for one connection.
+    /// output comes back cleared. The caller never has two in flight for one connection, unless it [`Engine::pipelines`].
     fn send(&mut self, conn: ConnId, output: Output) -> Option<(Output, io::Result<()>)>;
 
     /// Cancels what is in flight and closes; `Closed` follows. Nothing further is received.
@@ -159,7 +191,7 @@ pub trait Engine {
     /// Gives the socket back through `Detached`. The caller guarantees that no send is in flight.
     fn detach(&mut self, conn: ConnId);
 
-    /// Bytes of the send in flight that the kernel has not taken yet; 0 if none is in flight.
+    /// Bytes of what is in flight that the kernel has not taken yet; 0 if nothing is in flight.
     fn unsent(&self, conn: ConnId) -> usize;
 
     /// The connection's descriptor, for socket options and addresses. `None` if unknown or simulated.
@@ -196,31 +228,4 @@ pub trait Engine {
 
     /// What this engine has done so far.
     fn counters(&self) -> Counters;
-}
-
-/// What an engine has done since it was made. Engines leave at zero what they do not have.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Counters {
-    /// Calls of `io_uring_enter` or `epoll_wait`.
-    pub enters: u64,
-    /// Submission queue entries.
-    pub sqes: u64,
-    /// Completion queue entries, or epoll events.
-    pub cqes: u64,
-    /// Send operations, continuations included.
-    pub sends: u64,
-    /// Sends that took less than was offered.
-    pub short_sends: u64,
-    /// Receives that brought bytes.
-    pub receives: u64,
-    /// Receives that found no provided buffer.
-    pub enobufs: u64,
-    /// Multishot operations armed again after they ended by themselves.
-    pub rearms: u64,
-    /// Waits that found the completion queue overflown.
-    pub cq_overflow: u64,
-    /// Connections accepted.
-    pub accepts: u64,
-    /// `Woken` completions.
-    pub wakes: u64,
 }

@@ -21,6 +21,14 @@ macro_rules! scenarios {
         scenarios!(@world uring_defer_hostile, Kind::UringDeferHostile, $($scenario),*);
         scenarios!(@world uring_unix, Kind::UringUnix, $($scenario),*);
         scenarios!(@world uring_sync_send, Kind::UringSyncSend, $($scenario),*);
+        scenarios!(@world level, Kind::Level, $($scenario),*);
+        scenarios!(@world send_batch, Kind::SendBatch, $($scenario),*);
+        scenarios!(@world send_async, Kind::SendAsync, $($scenario),*);
+        scenarios!(@world send_sequential, Kind::SendSequential, $($scenario),*);
+        scenarios!(@world send_kernel, Kind::SendKernel, $($scenario),*);
+        scenarios!(@world send_paced, Kind::SendPaced, $($scenario),*);
+        scenarios!(@world send_kernel_unix, Kind::SendKernelUnix, $($scenario),*);
+        scenarios!(@world send_unix, Kind::SendUnix, $($scenario),*);
         scenarios!(@world sim, Kind::Sim, $($scenario),*);
         scenarios!(@world sim_hostile, Kind::SimHostile, $($scenario),*);
     };

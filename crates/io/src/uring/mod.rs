@@ -22,9 +22,10 @@
 mod accept;
 mod buffers;
 mod leave;
+pub(crate) mod message;
 mod probe;
 mod receive;
-mod ring;
+pub(crate) mod ring;
 mod send;
 
 use std::collections::VecDeque;
@@ -38,8 +39,8 @@ use io_uring::{cqueue, opcode};
 
 use self::accept::Listener;
 use self::buffers::Buffers;
+use self::message::Message;
 use self::ring::Ring;
-use self::send::Message;
 use crate::table::{Table, Token};
 use crate::{Completion, ConnId, Counters, Engine, LOOK_AHEAD, ListenerId, Output, Socket, Waker, attempt, os};
 
@@ -110,6 +111,10 @@ pub struct Uring {
     messages: Vec<Box<Message>>,
     options: UringOptions,
     counters: Counters,
+    /// Of sends that are not the ring's.
+    direct: Counters,
+    /// Sends that were entries when the ring was last entered.
+    sends_entered: u64,
 }
 
 struct Connection {
@@ -180,6 +185,8 @@ impl Uring {
             messages: Vec::new(),
             options,
             counters: Counters::default(),
+            direct: Counters::default(),
+            sends_entered: 0,
         };
         engine.arm_waker();
         Ok(engine)
@@ -308,7 +315,7 @@ impl Engine for Uring {
             return Some((output, Ok(())));
         }
         if output.len() >= self.options.sync_send_bytes {
-            let result = attempt::send(connection.socket.as_fd(), &mut output, &mut self.counters);
+            let result = attempt::send(connection.socket.as_fd(), &mut output, &mut self.direct);
             if result.is_err() || output.is_empty() {
                 output.clear();
                 return Some((output, result.map(|_| ())));
@@ -353,6 +360,8 @@ impl Engine for Uring {
         }
         let timeout = self.retry_listeners(timeout);
         self.supply_buffers();
+        self.counters.submits += u64::from(self.counters.sends != self.sends_entered);
+        self.sends_entered = self.counters.sends;
         self.ring.submit_and_wait(self.finished.is_empty(), timeout)
     }
 
@@ -396,6 +405,11 @@ impl Engine for Uring {
             sqes: ring.sqes,
             cqes: ring.cqes,
             cq_overflow: ring.cq_overflow,
+            sends: self.counters.sends + self.direct.sends,
+            ring_sends: self.counters.sends,
+            short_sends: self.counters.short_sends + self.direct.short_sends,
+            vector_sends: self.counters.vector_sends + self.direct.vector_sends,
+            slices: self.counters.slices + self.direct.slices,
             ..self.counters
         }
     }

@@ -48,21 +48,21 @@ impl fmt::Display for Setup {
 
 /// A completion, as plain values.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cqe {
-    pub(super) user_data: u64,
-    pub(super) result: i32,
-    pub(super) flags: u32,
+pub(crate) struct Cqe {
+    pub(crate) user_data: u64,
+    pub(crate) result: i32,
+    pub(crate) flags: u32,
 }
 
 #[derive(Clone, Copy, Default)]
-pub(super) struct RingCounters {
-    pub(super) enters: u64,
-    pub(super) sqes: u64,
-    pub(super) cqes: u64,
-    pub(super) cq_overflow: u64,
+pub(crate) struct RingCounters {
+    pub(crate) enters: u64,
+    pub(crate) sqes: u64,
+    pub(crate) cqes: u64,
+    pub(crate) cq_overflow: u64,
 }
 
-pub(super) struct Ring {
+pub(crate) struct Ring {
     uring: IoUring,
     setup: Setup,
     /// The descriptor to enter with: the registered index, or the real one.
@@ -73,7 +73,7 @@ pub(super) struct Ring {
     stash: VecDeque<Cqe>,
     /// Completions that belong to the current pass.
     pass: usize,
-    pub(super) counters: RingCounters,
+    pub(crate) counters: RingCounters,
 }
 
 const ENTER_GETEVENTS: u32 = 1 << 0;
@@ -108,7 +108,7 @@ struct RegisterFd {
 
 impl Ring {
     /// Sets up a ring for the calling thread. Flags unknown to the kernel (`EINVAL`) are left out one by one.
-    pub(super) fn open(sq_entries: u32, cq_entries: u32, task_run: TaskRun) -> io::Result<Ring> {
+    pub(crate) fn open(sq_entries: u32, cq_entries: u32, task_run: TaskRun) -> io::Result<Ring> {
         let fallback = match task_run {
             TaskRun::Defer => Some(TaskRun::Coop),
             TaskRun::Coop => None,
@@ -141,11 +141,11 @@ impl Ring {
         }
     }
 
-    pub(super) fn setup(&self) -> Setup {
+    pub(crate) fn setup(&self) -> Setup {
         self.setup
     }
 
-    pub(super) fn uring(&self) -> &IoUring {
+    pub(crate) fn uring(&self) -> &IoUring {
         &self.uring
     }
 
@@ -153,7 +153,7 @@ impl Ring {
     ///
     /// # Safety
     /// What the entry points to must stay valid and in place until its last completion.
-    pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
+    pub(crate) unsafe fn push(&mut self, entry: squeue::Entry) {
         self.counters.sqes += 1;
         if self.backlog.is_empty() {
             // SAFETY: the caller's promise.
@@ -181,7 +181,7 @@ impl Ring {
     }
 
     /// Submits everything and waits: for one completion, unless some are visible or `sleep` is false, until `timeout`.
-    pub(super) fn submit_and_wait(&mut self, sleep: bool, timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn submit_and_wait(&mut self, sleep: bool, timeout: Option<Duration>) -> io::Result<()> {
         while !self.backlog.is_empty() {
             self.submit_backlog()?;
         }
@@ -208,25 +208,31 @@ impl Ring {
     }
 
     /// Takes the next completion that the last wait found.
-    pub(super) fn pop(&mut self) -> Option<Cqe> {
+    pub(crate) fn pop(&mut self) -> Option<Cqe> {
         self.pass = self.pass.checked_sub(1)?;
         self.counters.cqes += 1;
         self.stash.pop_front()
     }
 
     /// How many completions of the last wait are still to be taken.
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.pass
     }
 
     /// The completion that is taken after `at` others.
-    pub(super) fn peek(&self, at: usize) -> Option<Cqe> {
+    pub(crate) fn peek(&self, at: usize) -> Option<Cqe> {
         if at < self.pass { self.stash.get(at).copied() } else { None }
     }
 
     /// Completions that can be taken without a system call.
-    pub(super) fn visible(&mut self) -> usize {
+    pub(crate) fn visible(&mut self) -> usize {
         self.stash.len() + self.uring.completion().len()
+    }
+
+    /// Entries that can be queued before something must be submitted.
+    pub(crate) fn room(&mut self) -> usize {
+        let submission = self.uring.submission();
+        if self.backlog.is_empty() { submission.capacity() - submission.len() } else { 0 }
     }
 
     fn queued(&mut self) -> u32 {

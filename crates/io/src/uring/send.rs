@@ -4,8 +4,7 @@
 //! is short all the same goes on from here.
 //!
 //! # Safety
-//! The operation's memory is the slot's [`Output`] and [`Message`], which stay until the completion; a message is boxed,
-//! so that it does not move with the slot.
+//! The operation's memory is the slot's [`Output`](crate::Output) and [`Message`], which stay until the completion.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,17 +12,12 @@ use std::os::fd::AsRawFd;
 use io_uring::opcode;
 use io_uring::types::Fd;
 
+use super::message::Message;
 use super::ring::Cqe;
 use super::{Leaving, SEND, Uring};
-use crate::attempt::{SEND_BYTES, SLICES};
+use crate::attempt::SEND_BYTES;
 use crate::table::Token;
-use crate::{Completion, ConnId, Output};
-
-/// What SENDMSG points to. Boxed, as it must not move while in flight.
-pub(super) struct Message {
-    header: libc::msghdr,
-    slices: [libc::iovec; SLICES],
-}
+use crate::{Completion, ConnId};
 
 const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
 
@@ -37,8 +31,10 @@ impl Uring {
             opcode::Send::new(fd, bytes.as_ptr(), length).flags(FLAGS).build()
         } else {
             let mut message = connection.message.take().or_else(|| self.messages.pop()).unwrap_or_else(Message::new);
-            message.fill(output);
-            let header = &raw const message.header;
+            let (slices, _) = message.fill(output);
+            self.counters.vector_sends += 1;
+            self.counters.slices += slices as u64;
+            let header = message.header();
             connection.message = Some(message);
             opcode::SendMsg::new(fd, header).flags(FLAGS as u32).build()
         };
@@ -70,27 +66,5 @@ impl Uring {
             self.finished.push_back(Completion::Sent { conn, output, result });
         }
         self.settle(conn);
-    }
-}
-
-impl Message {
-    fn new() -> Box<Message> {
-        // SAFETY: all-zero bytes are a valid msghdr and valid iovecs: null pointers with zero lengths.
-        Box::new(unsafe { std::mem::zeroed() })
-    }
-
-    /// Points to the output's unsent bytes, up to the limits of one operation.
-    fn fill(&mut self, output: &Output) {
-        let (mut filled, mut bytes) = (0, 0);
-        for (entry, slice) in self.slices.iter_mut().zip(output.slices()) {
-            if bytes == SEND_BYTES {
-                break;
-            }
-            let length = slice.len().min(SEND_BYTES - bytes);
-            *entry = libc::iovec { iov_base: slice.as_ptr().cast_mut().cast(), iov_len: length };
-            (filled, bytes) = (filled + 1, bytes + length);
-        }
-        self.header.msg_iov = self.slices.as_mut_ptr();
-        self.header.msg_iovlen = filled;
     }
 }

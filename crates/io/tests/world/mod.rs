@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gimmal_io::{
-    Completion, ConnId, Engine, Epoll, Faults, LOOK_AHEAD, Output, SimClient, SimEngine, SimNet, Socket, TaskRun,
-    Uring, UringOptions,
+    Completion, ConnId, Engine, Epoll, Faults, LOOK_AHEAD, Level, Order, Output, SimClient, SimEngine, SimNet, Socket,
+    Submit, TaskRun, Uring, UringOptions, UringSend, UringSendOptions,
 };
 
 /// How long anything may take before the test fails.
@@ -36,6 +36,17 @@ pub enum Kind {
     UringUnix,
     /// Every send is tried at once first; the other kinds leave all to the ring.
     UringSyncSend,
+    /// Level-triggered.
+    Level,
+    /// Replies through a ring, by each policy.
+    SendBatch,
+    SendAsync,
+    SendSequential,
+    SendKernel,
+    SendPaced,
+    /// The smallest ring, on AF_UNIX with the smallest send buffers.
+    SendKernelUnix,
+    SendUnix,
     Sim,
     SimHostile,
 }
@@ -62,8 +73,26 @@ impl World {
             task_run: TaskRun::Coop,
             ..default
         };
+        let send = |submit, order| UringSendOptions { submit, order, ..Default::default() };
         match self.kind {
             Kind::Sim | Kind::SimHostile => Box::new(SimEngine::new(&self.net)),
+            Kind::Level => Box::new(Level::new().unwrap()),
+            Kind::SendBatch => Box::new(UringSend::new(UringSendOptions::default()).unwrap()),
+            Kind::SendAsync => Box::new(UringSend::new(send(Submit::Async, Order::App)).unwrap()),
+            Kind::SendSequential => Box::new(UringSend::new(send(Submit::Sequential, Order::App)).unwrap()),
+            Kind::SendKernel => Box::new(UringSend::new(send(Submit::Batch, Order::Kernel)).unwrap()),
+            Kind::SendPaced => {
+                let options =
+                    UringSendOptions { threshold: 5, interval: Duration::from_micros(300), ..Default::default() };
+                Box::new(UringSend::new(options).unwrap())
+            }
+            Kind::SendKernelUnix => {
+                let options = UringSendOptions { sq_entries: 2, ..send(Submit::Batch, Order::Kernel) };
+                Box::new(UringSend::new(options).unwrap())
+            }
+            Kind::SendUnix => {
+                Box::new(UringSend::new(UringSendOptions { sq_entries: 2, ..Default::default() }).unwrap())
+            }
             Kind::Epoll | Kind::EpollUnix => Box::new(Epoll::new().unwrap()),
             Kind::Uring => Box::new(Uring::new(UringOptions { task_run: TaskRun::Coop, ..default }).unwrap()),
             Kind::UringDefer => Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..default }).unwrap()),
@@ -93,7 +122,7 @@ impl World {
             far.set_timeout(PATIENCE);
             return (near, Peer::Sim(far));
         }
-        if matches!(self.kind, Kind::EpollUnix | Kind::UringUnix) {
+        if matches!(self.kind, Kind::EpollUnix | Kind::UringUnix | Kind::SendUnix | Kind::SendKernelUnix) {
             let (near, far) = UnixStream::pair().unwrap();
             os::shrink_send_buffer(&near);
             os::shrink_send_buffer(&far);
@@ -115,8 +144,11 @@ impl World {
     }
 
     pub fn is_hostile(&self) -> bool {
-        use Kind::{EpollUnix, SimHostile, UringDeferHostile, UringHostile, UringUnix};
-        matches!(self.kind, EpollUnix | UringHostile | UringDeferHostile | UringUnix | SimHostile)
+        use Kind::{EpollUnix, SendKernelUnix, SendUnix, SimHostile, UringDeferHostile, UringHostile, UringUnix};
+        matches!(
+            self.kind,
+            EpollUnix | SendUnix | SendKernelUnix | UringHostile | UringDeferHostile | UringUnix | SimHostile
+        )
     }
 
     pub fn is_simulated(&self) -> bool {
