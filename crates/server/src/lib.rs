@@ -9,7 +9,7 @@
 //! 4. The handler parses its options, then `exec::Exec::lock` takes the shards of its keys by try-lock.
 //! 5. It reads (`exec::Exec::read`) or changes (`exec::Exec::put`) and records the effect (`exec::Exec::effect`).
 //! 6. Its reply is in the connection's output; the lock is released when the handler returns.
-//! 7. After the pass `worker::Worker::flush` sends once for each connection that has replies.
+//! 7. After the pass `flush::Worker::flush` sends once for each connection that has replies.
 //!
 //! # Life of a durable write
 //! 1. `exec::Exec::effect` appends the change to the log under the shard's lock; the position is its LSN.
@@ -37,6 +37,7 @@ pub mod events;
 pub mod evict;
 pub mod exec;
 pub mod extended;
+pub mod flush;
 pub mod gather;
 pub mod glob;
 pub mod held;
@@ -46,6 +47,7 @@ pub mod lazyfree;
 pub mod logging;
 pub mod lookahead;
 pub mod mail;
+pub mod models;
 pub mod monitor;
 pub mod notify;
 pub mod offload;

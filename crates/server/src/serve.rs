@@ -159,7 +159,7 @@ impl State {
     ) -> Ran {
         let mut scratch = std::mem::take(&mut self.scratch);
         let until = self.local.raw_after(PASS_NS);
-        let (mut at, mut left, mut wide) = (0, PASS_COMMANDS, None);
+        let (mut at, mut left, mut wide) = (0, self.turn, None);
         let used = loop {
             // Who waits for what the last command made comes first.
             if !self.local.ready_keys.is_empty() && !self.serve_ready(batch) {
@@ -780,22 +780,22 @@ impl State {
         self.connections.find(id).is_some_and(|c| c.marks.ready || c.session.subscriptions.is_some())
     }
 
-    /// What to send for a connection: nothing if a send is in flight.
+    /// What to send for a connection: nothing if a send is in flight, unless the engine `pipelines`.
     #[inline]
-    pub fn to_send(&mut self, id: ConnId) -> Option<Output> {
+    pub fn to_send(&mut self, id: ConnId, pipelines: bool) -> Option<Output> {
         let c = self.connections.find(id)?;
         c.marks.dirty = false;
-        if c.sending > 0 || c.output.is_empty() || c.state == Doing::Closing {
+        if c.sending > 0 && !pipelines || c.output.is_empty() || c.state == Doing::Closing {
             return None;
         }
         let output = std::mem::take(&mut c.output);
-        c.sending = output.len();
+        c.sending += output.len();
         Some(output)
     }
 
-    /// A send is over.
+    /// A send is over; of others, so much is in flight.
     #[inline]
-    pub fn sent(&mut self, id: ConnId, output: Output, result: io::Result<()>) {
+    pub fn sent(&mut self, id: ConnId, output: Output, left: usize, result: io::Result<()>) {
         if let Some(output) = self.spare.keep(output)
             && output.end() > disposal::FREED_AT_ONCE
         {
@@ -803,9 +803,10 @@ impl State {
         }
         let Some(mut connection) = self.connections.lift(id) else { return };
         let c = &mut *connection;
-        self.local.stats.sent_bytes.add(c.sending as u64);
-        c.session.replied_bytes += c.sending as u64;
-        c.sending = 0;
+        let taken = (c.sending - left) as u64;
+        self.local.stats.sent_bytes.add(taken);
+        c.session.replied_bytes += taken;
+        c.sending = left;
         match result {
             Ok(()) => {
                 if c.output_bytes() as u64 <= self.local.config.client_output_buffer_limit(class_of(&c.session)).soft {

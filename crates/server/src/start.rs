@@ -1,7 +1,7 @@
 //! Starting and stopping: from a configuration to running workers, and from a signal to a clean end.
 
 use crate::command::Table;
-use crate::config::{Config, IoEngine, Loaded, LogLevel};
+use crate::config::{Config, Loaded, LogLevel};
 use crate::evict::Exceeding;
 use crate::lazyfree::Lazyfree;
 use crate::logging::{self, Level};
@@ -17,8 +17,8 @@ use crate::slowlog::CommandLogs;
 use crate::stats::WorkerStats;
 use crate::tracking::Trackers;
 use crate::worker::Worker;
-use crate::{accept, commands, notice, os, persist, warning};
-use gimmal_io::{Choice, Epoll, Kind, Options as EngineOptions, SimEngine, Socket, Uring, choose};
+use crate::{accept, commands, models, notice, os, persist, warning};
+use gimmal_io::{Epoll, Kind, Model, Options as EngineOptions, SimEngine, Socket, Uring, choose};
 use gimmal_log::Log;
 use gimmal_store::{Gauge, Keyspace, Options};
 use std::io;
@@ -41,6 +41,8 @@ pub enum EngineChoice {
     Uring,
     /// epoll.
     Epoll,
+    /// A model of the papers.
+    Model(Model),
     /// The simulated network, for tests: one engine for each worker is made by this function.
     Sim(Arc<dyn Fn(usize) -> SimEngine + Send + Sync>),
 }
@@ -212,6 +214,7 @@ fn work(
     match engine {
         EngineChoice::Uring => serve!(Uring::new(EngineOptions::default().uring)),
         EngineChoice::Epoll => serve!(Epoll::new()),
+        EngineChoice::Model(model) => serve!(model.open()),
         EngineChoice::Sim(make) => serve!(io::Result::Ok(make(id))),
     }
 }
@@ -274,6 +277,7 @@ fn identity(config: &Config, engine: &EngineChoice, fixed_bytes: usize) -> io::R
         engine: match engine {
             EngineChoice::Uring => "uring",
             EngineChoice::Epoll => "epoll",
+            EngineChoice::Model(model) => model.name(),
             EngineChoice::Sim(_) => "sim",
         },
         startup_bytes: fixed_bytes as u64,
@@ -334,19 +338,24 @@ pub fn level(level: LogLevel) -> Level {
 
 /// The engine, and why it is this one.
 fn choose_engine(config: &Config) -> io::Result<(EngineChoice, String)> {
-    let choice = match config.io_engine() {
-        IoEngine::Auto => Choice::Auto,
-        IoEngine::Uring => Choice::Uring,
-        IoEngine::Epoll => Choice::Epoll,
-    };
+    let choice = models::choice(config).map_err(io::Error::other)?;
     let decision = choose(choice, &EngineOptions::default())
-        .map_err(|why| format!("io-engine uring cannot work here: {why}. '--io-engine epoll' works without it."))
+        .map_err(|why| {
+            let engine = config.io_engine().word();
+            format!("io-engine {engine} cannot work here: {why}. '--io-engine epoll' works without it.")
+        })
         .map_err(io::Error::other)?;
-    let engine = match decision.kind {
-        Kind::Uring => EngineChoice::Uring,
-        Kind::Epoll => EngineChoice::Epoll,
-    };
-    Ok((engine, decision.why))
+    Ok((decision.kind.into(), decision.why))
+}
+
+impl From<Kind> for EngineChoice {
+    fn from(kind: Kind) -> EngineChoice {
+        match kind {
+            Kind::Uring => EngineChoice::Uring,
+            Kind::Epoll => EngineChoice::Epoll,
+            Kind::Model(model) => EngineChoice::Model(model),
+        }
+    }
 }
 
 fn write_pidfile(config: &Config) -> Option<String> {

@@ -3,6 +3,7 @@
 //! A counter has one writer, so `add` is a load and a store: no locked instruction on the data path. RESETSTAT may lose
 //! an increment that is under way, as it may in any server that counts.
 
+use gimmal_io::Counters;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -101,25 +102,12 @@ pub struct WorkerStats {
     pub blocked: Counter,
     /// Connections with subscriptions.
     pub pubsub_clients: Counter,
-    /// Engine counters, copied at each tick.
-    pub engine: [Counter; ENGINE_COUNTERS.len()],
+    /// What the engine has done since it was made: [`Counters::values`] at the end of the last pass.
+    pub engine: [Counter; Counters::NAMES.len()],
+    /// What it had done when the statistics were last reset.
+    engine_before: [Counter; Counters::NAMES.len()],
     commands_by_id: Box<[CommandStats]>,
 }
-
-/// Names of the engine counters in `INFO io`, in the order of [`WorkerStats::engine`].
-pub const ENGINE_COUNTERS: [&str; 11] = [
-    "enters",
-    "sqes",
-    "cqes",
-    "sends",
-    "short_sends",
-    "receives",
-    "enobufs",
-    "rearms",
-    "cq_overflow",
-    "accepts",
-    "wakes",
-];
 
 /// One command's counters on one worker.
 #[derive(Debug, Default)]
@@ -176,6 +164,7 @@ impl WorkerStats {
             blocked: Counter::default(),
             pubsub_clients: Counter::default(),
             engine: Default::default(),
+            engine_before: Default::default(),
             commands_by_id: (0..commands).map(|_| CommandStats::default()).collect(),
         }
     }
@@ -196,10 +185,14 @@ impl WorkerStats {
         self.commands_by_id.iter().map(|command| command.nanos.value()).sum()
     }
 
-    /// The engine counter of this name in [`ENGINE_COUNTERS`].
+    /// The engine counter of this name, since the statistics were reset.
     pub fn engine_counter(&self, name: &str) -> u64 {
-        let at = ENGINE_COUNTERS.iter().position(|known| *known == name).expect("a known name");
-        self.engine[at].value()
+        self.engine_counter_at(Counters::NAMES.iter().position(|known| *known == name).expect("a known name"))
+    }
+
+    /// The engine counter of this number in [`Counters::NAMES`], since the statistics were reset.
+    pub fn engine_counter_at(&self, at: usize) -> u64 {
+        self.engine[at].value().saturating_sub(self.engine_before[at].value())
     }
 
     /// Puts to zero what CONFIG RESETSTAT resets.
@@ -232,6 +225,10 @@ impl WorkerStats {
         ];
         for counter in resettable {
             counter.set(0);
+        }
+        // The engine counts on.
+        for (before, now) in self.engine_before.iter().zip(&self.engine) {
+            before.set(now.value());
         }
         for command in &self.commands_by_id {
             for counter in [&command.calls, &command.nanos, &command.rejected, &command.failed, &command.cpu_max_us] {

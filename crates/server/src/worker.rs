@@ -26,7 +26,7 @@ use crate::stats::WorkerStats;
 use crate::tracking::{Changes, Tracker};
 use crate::tx::Gathered;
 use crate::usual::RUN;
-use crate::{accept, evict, tick};
+use crate::{accept, evict, flush, tick};
 use gimmal_io::{Completion, ConnId, Engine, ListenerId, Socket};
 use gimmal_log::aof::slice;
 use gimmal_log::record::Record;
@@ -44,8 +44,10 @@ pub const STALE_US: i64 = 1000;
 
 /// A worker and its engine.
 pub struct Worker<E> {
-    engine: E,
-    state: State,
+    /// What its connections are read and written with.
+    pub engine: E,
+    /// The rest.
+    pub state: State,
 }
 
 /// All of a worker but its engine.
@@ -61,7 +63,9 @@ pub struct State {
     /// Connections with replies to send.
     pub dirty: Vec<ConnId>,
     /// So many of these, the first ones, are to be sent at the end of the pass.
-    sent_later: usize,
+    pub sent_later: usize,
+    /// Most commands that a connection runs before another one does, or its replies are sent.
+    pub turn: usize,
     /// Connections whose replies wait for the log, or whose commands wait for the end of a pause.
     pub holding: Holding,
     /// Its connections that wait for a key.
@@ -217,6 +221,7 @@ impl<E: Engine> Worker<E> {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             sent_later: 0,
+            turn: flush::turn(engine.flushes()),
             holding: Holding::default(),
             blocked: Blocked::default(),
             serve_tries: 0,
@@ -266,7 +271,7 @@ impl<E: Engine> Worker<E> {
         self.complete(&mut batch);
         self.state.time_out();
         self.state.local.end_step();
-        self.state.run_ready(&mut batch);
+        self.run_ready(&mut batch);
         self.state.serve_ready(&mut batch);
         self.state.release_held();
         if shared.persist.load.is_under_way() {
@@ -334,7 +339,7 @@ impl<E: Engine> Worker<E> {
         let mut foreseen = 0;
         loop {
             if foreseen == 0 {
-                send_replies(engine, state, false);
+                flush::after_group(engine, state);
                 state.local.end_step();
                 foreseen = engine.look_ahead();
                 state.look_ahead((0..foreseen).filter_map(|at| engine.upcoming(at)), batch);
@@ -344,27 +349,22 @@ impl<E: Engine> Worker<E> {
             match completion {
                 Completion::Received { conn, data } => state.received(conn, data, batch),
                 Completion::ReceiveEnded { conn, .. } => state.peer_closed(conn),
-                Completion::Sent { conn, output, result } => state.sent(conn, output, result),
+                Completion::Sent { conn, output, result } => flush::sent(engine, state, conn, output, result),
                 Completion::Accepted { listener, socket } => accept::accepted(state, listener, socket),
                 Completion::AcceptFailed { error, .. } => accept::failed(&error),
                 Completion::Closed { conn } => state.forget(conn),
                 Completion::Detached { conn, socket } => state.detached(conn, socket),
                 Completion::Woken => {}
             }
+            flush::after_completion(engine, state);
             state.local.end_step();
             state.step_aside(batch);
         }
         self.act();
     }
 
-    /// Sends the replies of this pass.
-    fn flush(&mut self) {
-        send_replies(&mut self.engine, &mut self.state, true);
-        self.act();
-    }
-
     /// Does what was put off while completions were borrowed from the engine.
-    fn act(&mut self) {
+    pub fn act(&mut self) {
         let Worker { engine, state } = self;
         for action in std::mem::take(&mut state.actions) {
             match action {
@@ -416,7 +416,14 @@ impl<E: Engine> Worker<E> {
             self.engine.wait(Some(Duration::from_millis(10)))?;
             while let Some(completion) = self.engine.next() {
                 match completion {
-                    Completion::Sent { conn, .. } => self.state.close(conn),
+                    Completion::Sent { conn, output, result } => {
+                        // An error is its end as well.
+                        drop((output, result));
+                        let (engine, state) = (&self.engine, &mut self.state);
+                        if engine.unsent(conn) == 0 {
+                            state.close(conn);
+                        }
+                    }
                     Completion::Closed { conn } => self.state.forget(conn),
                     _ => {}
                 }
@@ -425,34 +432,6 @@ impl<E: Engine> Worker<E> {
         }
         Ok(())
     }
-}
-
-/// Sends replies: one send for each connection that has some and none in flight. In the middle of a pass, while their sockets are
-/// still in the cache, only for connections of which it is unlikely that they get more in this pass: `all` is false.
-fn send_replies<E: Engine>(engine: &mut E, state: &mut State, all: bool) {
-    // Those before were looked at after an earlier group, and wait for the end of the pass.
-    let from = if all { 0 } else { state.sent_later };
-    if state.dirty.len() == from {
-        return;
-    }
-    let mut later = std::mem::take(&mut state.dirty);
-    let mut dirty = later.split_off(from);
-    dirty.retain(|&conn| {
-        if !all && state.gets_more(conn) {
-            return true;
-        }
-        if let Some(output) = state.to_send(conn)
-            && let Some((output, result)) = engine.send(conn, output)
-        {
-            state.sent(conn, output, result);
-        }
-        false
-    });
-    later.append(&mut dirty);
-    state.sent_later = if all { 0 } else { later.len() };
-    // A finished send may have marked its connection again; those keep their place.
-    later.append(&mut state.dirty);
-    state.dirty = later;
 }
 
 impl State {
@@ -509,20 +488,7 @@ impl State {
             std::thread::yield_now();
         }
         stats.pass_us.raise(took_ns / 1000);
-        let values = [
-            counters.enters,
-            counters.sqes,
-            counters.cqes,
-            counters.sends,
-            counters.short_sends,
-            counters.receives,
-            counters.enobufs,
-            counters.rearms,
-            counters.cq_overflow,
-            counters.accepts,
-            counters.wakes,
-        ];
-        for (counter, value) in stats.engine.iter().zip(values) {
+        for (counter, value) in stats.engine.iter().zip(counters.values()) {
             counter.set(value);
         }
     }

@@ -1,8 +1,8 @@
 //! Typed access to values: by id, and by name for what the server asks for often.
 
 use super::choices::{
-    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, Guarded, IoEngine, LogLevel, MaxmemoryPolicy,
-    OnError, OomScoreAdj, ShutdownWish, Supervised,
+    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, EpollFlush, EpollTrigger, Guarded, IoEngine,
+    LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ShutdownWish, Supervised, UringOrder, UringSubmit,
 };
 use super::lists::{ClientClass, Events, OutputLimit, ReplicaOf, SavePoint};
 use super::table::{Bytes, Choice, Flag, Id, Number, Text};
@@ -148,6 +148,10 @@ plain! {
     hz: count "hz";
     /// Threads that serve; 0 for one per core.
     workers: count "workers";
+    /// With `io-engine uring-send`: replies after which a batch is submitted; 0 for once a pass.
+    uring_submit_threshold: count "uring-submit-threshold";
+    /// With `io-engine uring-send`: how long a reply waits for others, in µs.
+    uring_submit_interval_us: count "uring-submit-interval-us";
     /// Parts of the keyspace, a power of two.
     shards: count "shards";
     /// Most unfinished input of a client, in bytes.
@@ -335,6 +339,26 @@ impl Config {
     /// How sockets are driven.
     pub fn io_engine(&self) -> IoEngine {
         IoEngine::from_code(self.choice(const { Choice::of("io-engine") }))
+    }
+
+    /// What epoll reports.
+    pub fn epoll_trigger(&self) -> EpollTrigger {
+        EpollTrigger::from_code(self.choice(const { Choice::of("epoll-trigger") }))
+    }
+
+    /// When replies are submitted with `io-engine uring-send`.
+    pub fn uring_submit(&self) -> UringSubmit {
+        UringSubmit::from_code(self.choice(const { Choice::of("uring-submit") }))
+    }
+
+    /// Who keeps them in order.
+    pub fn uring_order(&self) -> UringOrder {
+        UringOrder::from_code(self.choice(const { Choice::of("uring-order") }))
+    }
+
+    /// When replies are sent with epoll.
+    pub fn epoll_flush(&self) -> EpollFlush {
+        EpollFlush::from_code(self.choice(const { Choice::of("epoll-flush") }))
     }
 
     /// Limit of unread replies of a class of clients.

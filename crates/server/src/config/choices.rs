@@ -15,6 +15,13 @@ macro_rules! choices {
             pub const WORDS: &'static [(&'static str, u8)] =
                 &[$(($word, $name::$variant as u8), $(($synonym, $name::$variant as u8),)*)+];
 
+            /// The word it is printed as.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word,)+
+                }
+            }
+
             /// The variant with this code of [`Self::WORDS`].
             pub(super) fn from_code(code: u8) -> $name {
                 match code {
@@ -77,6 +84,52 @@ choices! {
         Uring = "uring",
         /// epoll.
         Epoll = "epoll",
+        /// epoll, read(2), and replies through a ring.
+        UringSend = "uring-send",
+    }
+}
+
+choices! {
+    /// `epoll-trigger`.
+    EpollTrigger {
+        /// What has become readable or writable is reported.
+        Edge = "edge",
+        /// What is readable or writable is reported.
+        Level = "level",
+    }
+}
+
+choices! {
+    /// `uring-submit`.
+    UringSubmit {
+        /// All replies of a pass together.
+        Batch = "batch",
+        /// Each by itself.
+        Async = "async",
+        /// Each by itself, and waited for.
+        Sequential = "sequential",
+    }
+}
+
+choices! {
+    /// `uring-order`: who keeps a connection's replies in order.
+    UringOrder {
+        /// The application.
+        App = "app",
+        /// The kernel.
+        Kernel = "kernel",
+    }
+}
+
+choices! {
+    /// `epoll-flush`.
+    EpollFlush {
+        /// Behind each group of completions.
+        Group = "group",
+        /// At the end of the pass.
+        Loop = "loop",
+        /// Behind each command.
+        Command = "command",
     }
 }
 

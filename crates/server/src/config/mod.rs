@@ -33,8 +33,8 @@ mod tests;
 
 pub use change::{Caller, SetError};
 pub use choices::{
-    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, Guarded, IoEngine, LogLevel, MaxmemoryPolicy,
-    OnError, OomScoreAdj, ShutdownWish, Supervised,
+    AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, EpollFlush, EpollTrigger, Guarded, IoEngine,
+    LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ShutdownWish, Supervised, UringOrder, UringSubmit,
 };
 pub use document::{reference, sample};
 pub use error::{ConfigError, Origin};

@@ -5,12 +5,12 @@
 #![allow(dead_code)]
 
 use crate::running::Client;
-use gimmal_io::{Choice, Kind, Options, Socket, choose};
+use gimmal_io::{Choice, Options, Socket, choose};
 use gimmal_resp::encode_bulk;
 use gimmal_server::config;
 use gimmal_server::session::Peer;
 use gimmal_server::shared::Shared;
-use gimmal_server::start::{EngineChoice, Server};
+use gimmal_server::start::Server;
 use gimmal_store::types::{Field, Group, StreamEntry, StreamId};
 use gimmal_store::{StringRef, ValueRef};
 use std::collections::BTreeMap;
@@ -52,11 +52,7 @@ impl InProcess {
         let address = listener.local_addr().expect("it is bound");
         let sockets = vec![(Socket::from(OwnedFd::from(listener)), Peer::Tcp(address, address))];
         let decision = choose(Choice::Auto, &Options::default()).expect("epoll works everywhere");
-        let engine = match decision.kind {
-            Kind::Uring => EngineChoice::Uring,
-            Kind::Epoll => EngineChoice::Epoll,
-        };
-        let mut server = Server::start(loaded.config, engine, sockets).expect("the server starts");
+        let mut server = Server::start(loaded.config, decision.kind.into(), sockets).expect("the server starts");
         server.restored().expect("nothing is to be loaded");
         InProcess { server: Some(server), directory, address, workers }
     }

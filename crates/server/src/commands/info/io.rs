@@ -2,14 +2,14 @@
 
 use super::Text;
 use crate::exec::Exec;
-use crate::stats::ENGINE_COUNTERS;
+use gimmal_io::Counters;
 
 pub fn io(exec: &mut Exec<'_>, text: &mut Text) {
     let shared = exec.shared;
     text.field("io_engine", shared.identity.engine);
     text.field("workers", shared.mail.len());
-    for (i, name) in ENGINE_COUNTERS.iter().enumerate() {
-        text.field(&format!("io_{name}"), shared.sum(|s| s.engine[i].value()));
+    for (i, name) in Counters::NAMES.iter().enumerate() {
+        text.field(&format!("io_{name}"), shared.sum(|s| s.engine_counter_at(i)));
     }
     text.field("passes", shared.sum(|s| s.passes.value()));
     text.field("parks", shared.sum(|s| s.parks.value()));
@@ -27,8 +27,8 @@ pub fn io(exec: &mut Exec<'_>, text: &mut Text) {
             stats.received_bytes.value(),
             stats.sent_bytes.value(),
         );
-        for (name, counter) in ENGINE_COUNTERS.iter().zip(&stats.engine) {
-            line += &format!(",{name}={}", counter.value());
+        for (i, name) in Counters::NAMES.iter().enumerate() {
+            line += &format!(",{name}={}", stats.engine_counter_at(i));
         }
         text.line(line);
     }

@@ -1,7 +1,7 @@
 //! Workers, shards, the I/O engine, and what other servers have in their place.
 
 use super::super::check;
-use super::super::choices::IoEngine;
+use super::super::choices::{EpollFlush, EpollTrigger, IoEngine, UringOrder, UringSubmit};
 use super::super::directive::{Directive, bound, choice, flag, number, optional};
 
 const WORKERS: &str = "use workers";
@@ -11,7 +11,13 @@ const WORKERS: &str = "use workers";
 pub const DIRECTIVES: &[Directive] = &[
     number("workers", 0, (0, 1024), "Threads that each serve connections and run commands; 0 for one per core.").at_start().gimmal(),
     number("shards", 1024, (1, 16384), "Parts of the keyspace with a lock each, a power of two.").at_start().gimmal().check(check::shards),
-    choice("io-engine", IoEngine::Auto as u8, IoEngine::WORDS, "How sockets are driven: io_uring, epoll, or the better one this kernel allows.").at_start().gimmal(),
+    choice("io-engine", IoEngine::Auto as u8, IoEngine::WORDS, "How sockets are driven: io_uring, epoll, the better one this kernel allows; or, to compare with Curto's Redis of 2020, uring-send: epoll and read(2), and replies through a ring that carries nothing else.").at_start().gimmal(),
+    choice("epoll-trigger", EpollTrigger::Edge as u8, EpollTrigger::WORDS, "With io-engine epoll: what the kernel reports of a connection: edge that it has become readable or writable, level (as Redis uses it, to compare) that it is so. Edge is the default, since it was measured to be 1 to 2 % faster.").at_start().gimmal(),
+    choice("epoll-flush", EpollFlush::Group as u8, EpollFlush::WORDS, "With io-engine epoll: when replies are sent: behind each group of requests, at the end of a pass (loop, as Redis does, to compare), or behind each command (as Netty's epoll transport does, to compare).").at_start().gimmal(),
+    choice("uring-submit", UringSubmit::Batch as u8, UringSubmit::WORDS, "With io-engine uring-send: whether the replies of a pass are submitted together, each by itself, or each by itself and waited for. From Curto, Evaluation of Redis using io_uring communication, 2020; to compare.").at_start().gimmal(),
+    choice("uring-order", UringOrder::App as u8, UringOrder::WORDS, "With io-engine uring-send and uring-submit batch: who keeps the replies of a pipeline in order: app has one send in flight, of all replies so far; kernel makes each reply an entry, linked (IOSQE_IO_LINK) within a batch, and lets no batch begin before the one before is over (IOSQE_IO_DRAIN). From the same paper, to compare; slow.").at_start().gimmal(),
+    number("uring-submit-threshold", 0, (0, 4096), "With io-engine uring-send and uring-submit batch: submit once so many replies wait, and not before, as long as there is something else to do; 0 for once a pass. Proposed by the same paper; to compare.").at_start().gimmal(),
+    number("uring-submit-interval-us", 0, (0, 1_000_000), "With io-engine uring-send and uring-submit batch: let replies wait so many microseconds for others, however many passes that are; 0 for once a pass. Proposed by the same paper; to compare: it adds to the latency.").at_start().gimmal(),
     number("io-threads", 1, (1, 128), "Threads of Redis and Valkey that read and write sockets.").at_start().ignored(WORKERS),
     flag("io-threads-do-reads", false, "Let those threads read too.").at_start().ignored(WORKERS),
     number("events-per-io-thread", 2, bound::INT, "Events per loop that wake another I/O thread of Valkey.").valkey().ignored(WORKERS),

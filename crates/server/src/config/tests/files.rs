@@ -108,7 +108,7 @@ fn reasons_are_those_of_redis() {
         (&["--unixsocketperm", "999"], "argument couldn't be parsed as an octal number"),
         (&["--unixsocketperm", "1777"], "argument must be between 0 and 777 inclusive"),
         (&["--appendfsync", "x"], "argument(s) must be one of the following: everysec, always, no"),
-        (&["--io-engine", "sim"], "argument(s) must be one of the following: auto, uring, epoll"),
+        (&["--io-engine", "sim"], "argument(s) must be one of the following: auto, uring, epoll, uring-send"),
         (&["--shards", "1000"], "argument must be a power of two"),
         (&["--shards", "32768"], "argument must be between 1 and 16384 inclusive"),
         (&["--shutdown-on-sigint", "save nosave"], "shutdown options SAVE and NOSAVE can't be used simultaneously"),
