@@ -94,7 +94,7 @@ impl Server {
     fn pass(&mut self) -> io::Result<()> {
         while let Some(completion) = self.engine.next() {
             match completion {
-                Completion::Received { conn, data } => {
+                Completion::Received { conn, data } | Completion::Parsed { conn, data, .. } => {
                     let commands = count_commands(data);
                     let connection = &mut self.connections[conn.index as usize];
                     connection.replies += commands;

@@ -17,14 +17,25 @@ pub(crate) enum Attempt {
     Done,
     /// The socket takes no more for now.
     Full,
-    /// [`SEND_BYTES`] went; the socket would take more.
+    /// As much went as one attempt may send; the socket would take more.
     Enough,
 }
 
 /// Sends until one of the ends of an [`Attempt`].
 pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut Counters) -> io::Result<Attempt> {
+    send_within(SEND_BYTES, socket, output, counters)
+}
+
+/// As [`send`], with another number of bytes after which it is enough.
+#[inline(always)]
+pub(crate) fn send_within(
+    most: usize,
+    socket: BorrowedFd<'_>,
+    output: &mut Output,
+    counters: &mut Counters,
+) -> io::Result<Attempt> {
     // Most outputs are short and go at once.
-    if let Some(bytes) = output.contiguous().filter(|bytes| (1..=SEND_BYTES).contains(&bytes.len()))
+    if let Some(bytes) = output.contiguous().filter(|bytes| (1..=most).contains(&bytes.len()))
         && let Ok(sent) = os::send(socket, bytes)
     {
         counters.sends += 1;
@@ -36,12 +47,17 @@ pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut C
         output.advance(sent);
         return Ok(Attempt::Full);
     }
-    send_in_pieces(socket, output, counters)
+    send_in_pieces(most, socket, output, counters)
 }
 
 /// As [`send`], for what is long, in several places or cannot be sent.
-fn send_in_pieces(socket: BorrowedFd<'_>, output: &mut Output, counters: &mut Counters) -> io::Result<Attempt> {
-    let mut budget = SEND_BYTES;
+fn send_in_pieces(
+    most: usize,
+    socket: BorrowedFd<'_>,
+    output: &mut Output,
+    counters: &mut Counters,
+) -> io::Result<Attempt> {
+    let mut budget = most;
     while !output.is_empty() && budget > 0 {
         let (offered, result) = if let Some(bytes) = output.contiguous() {
             let bytes = &bytes[..bytes.len().min(budget)];

@@ -68,4 +68,26 @@ counters! {
     poll_entries,
     /// Entries that read.
     read_entries,
+    /// Outputs given to writing threads.
+    queue_in,
+    /// Outputs that came back from them.
+    queue_out,
+    /// Times that a connection was put into the reply queue: once for each output, and again for what a socket did not take.
+    queued,
+    /// Time that connections lay in the reply queue, in ns.
+    queue_wait_ns,
+    /// Partial queues of a distributed reply queue that writing threads looked at.
+    partial_visits,
+    /// Phases in which threads received together.
+    read_phases,
+    /// Phases in which threads wrote together.
+    write_phases,
+    /// Write phases that were the worker's alone, as there was little to do.
+    phases_alone,
+    /// Connections that were dealt to the threads of a phase.
+    phase_jobs,
+    /// Phases at whose end the worker waited for others.
+    barrier_waits,
+    /// How long it did, in ns.
+    barrier_wait_ns,
 }

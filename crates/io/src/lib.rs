@@ -27,6 +27,7 @@
 mod attempt;
 mod choose;
 mod chunked;
+mod coming;
 mod counters;
 mod epoll;
 mod level;
@@ -35,7 +36,11 @@ mod model;
 #[allow(unsafe_code)]
 mod os;
 mod output;
+mod phases;
+mod queue;
+mod readiness;
 mod reply_queue;
+mod requests;
 mod sim;
 mod socket;
 mod table;
@@ -55,7 +60,10 @@ pub use epoll::Epoll;
 pub use level::Level;
 pub use model::{EpollOptions, Model, ModelEngine, Trigger};
 pub use output::{Chunk, Output};
+pub use phases::{FindRequests, Phases, PhasesOptions};
+pub use queue::{Queue, QueueOptions};
 pub use reply_queue::{ReplyQueue, ReplyQueueKind, Turn};
+pub use requests::Requests;
 pub use sim::{Faults, SimClient, SimEngine, SimNet, SimSocket};
 pub use socket::Socket;
 pub use uring::{TaskRun, Uring, UringFeatures, UringOptions, probe};
@@ -103,6 +111,16 @@ pub enum Completion<'e> {
         conn: ConnId,
         /// The bytes, lent until the next call of [`Engine::next`] or [`Engine::look_ahead`].
         data: &'e [u8],
+    },
+    /// As `Received`, and threads of the engine have found the requests in it, as if these bytes began with one. The
+    /// default engines never say this.
+    Parsed {
+        /// The connection.
+        conn: ConnId,
+        /// The bytes, lent as those of `Received`.
+        data: &'e [u8],
+        /// The requests.
+        requests: &'e Requests,
     },
     /// Nothing more will be received. The connection stays open for sending until it is closed.
     ReceiveEnded {

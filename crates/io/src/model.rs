@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::{Completion, ConnId, Counters, Engine, Epoll, Flush, Level, ListenerId, Order, Output, Socket, UringSend};
-use crate::{UringSendOptions, Waker};
+use crate::{Phases, PhasesOptions, Queue, QueueOptions, UringSendOptions, Waker};
 
 /// A model of the papers and its settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,10 @@ pub enum Model {
     Epoll(EpollOptions),
     /// Replies through a ring that carries nothing else.
     UringSend(UringSendOptions),
+    /// Replies written by a pool of threads.
+    Queue(QueueOptions),
+    /// Reading and writing in parallel phases.
+    Phases(PhasesOptions),
 }
 
 /// Settings of [`Model::Epoll`].
@@ -45,13 +49,15 @@ impl Model {
         match self {
             Model::Epoll(_) => "epoll",
             Model::UringSend(_) => "uring-send",
+            Model::Queue(_) => "queue",
+            Model::Phases(_) => "phases",
         }
     }
 
     /// Whether it works only where io_uring does.
     pub(crate) fn needs_uring(&self) -> bool {
         match self {
-            Model::Epoll(_) => false,
+            Model::Epoll(_) | Model::Queue(_) | Model::Phases(_) => false,
             Model::UringSend(_) => true,
         }
     }
@@ -68,6 +74,9 @@ impl Model {
                 let flush = if options.order == Order::Kernel { Flush::Command } else { Flush::Loop };
                 Ok(ModelEngine::new(UringSend::new(*options)?, flush))
             }
+            // As Redis, at the end of its loop.
+            Model::Queue(options) => Ok(ModelEngine::new(Queue::new(*options)?, Flush::Loop)),
+            Model::Phases(options) => Ok(ModelEngine::new(Phases::new(*options)?, Flush::Loop)),
         }
     }
 }

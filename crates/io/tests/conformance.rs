@@ -29,6 +29,11 @@ macro_rules! scenarios {
         scenarios!(@world send_paced, Kind::SendPaced, $($scenario),*);
         scenarios!(@world send_kernel_unix, Kind::SendKernelUnix, $($scenario),*);
         scenarios!(@world send_unix, Kind::SendUnix, $($scenario),*);
+        scenarios!(@world queue_lock_unix, Kind::QueueLockUnix, $($scenario),*);
+        scenarios!(@world queue_ms, Kind::QueueMs, $($scenario),*);
+        scenarios!(@world queue_distributed, Kind::QueueDistributed, $($scenario),*);
+        scenarios!(@world phases_unix, Kind::PhasesUnix, $($scenario),*);
+        scenarios!(@world phases_reads, Kind::PhasesReads, $($scenario),*);
         scenarios!(@world sim, Kind::Sim, $($scenario),*);
         scenarios!(@world sim_hostile, Kind::SimHostile, $($scenario),*);
     };

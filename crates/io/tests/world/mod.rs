@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gimmal_io::{
-    Completion, ConnId, Engine, Epoll, Faults, LOOK_AHEAD, Level, Order, Output, SimClient, SimEngine, SimNet, Socket,
-    Submit, TaskRun, Uring, UringOptions, UringSend, UringSendOptions,
+    Completion, ConnId, Engine, Epoll, Faults, FindRequests, LOOK_AHEAD, Level, Order, Output, Phases, PhasesOptions,
+    Queue, QueueOptions, ReplyQueueKind, Requests, SimClient, SimEngine, SimNet, Socket, Submit, TaskRun, Uring,
+    UringOptions, UringSend, UringSendOptions,
 };
 
 /// How long anything may take before the test fails.
@@ -29,6 +30,16 @@ pub enum Kind {
     EpollUnix,
     Uring,
     UringDefer,
+    /// Replies by writing threads: through a queue with a lock, on AF_UNIX with the smallest send buffers.
+    QueueLockUnix,
+    /// The same through Michael and Scott's queue.
+    QueueMs,
+    /// The same through a distributed queue.
+    QueueDistributed,
+    /// Phases of three threads, on AF_UNIX with the smallest send buffers.
+    PhasesUnix,
+    /// Phases of two threads, which read, too.
+    PhasesReads,
     /// The smallest rings and receive buffers that can work at all.
     UringHostile,
     UringDeferHostile,
@@ -96,6 +107,11 @@ impl World {
             Kind::Epoll | Kind::EpollUnix => Box::new(Epoll::new().unwrap()),
             Kind::Uring => Box::new(Uring::new(UringOptions { task_run: TaskRun::Coop, ..default }).unwrap()),
             Kind::UringDefer => Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..default }).unwrap()),
+            Kind::QueueLockUnix => queue(ReplyQueueKind::Lock, 1),
+            Kind::QueueMs => queue(ReplyQueueKind::Ms, 3),
+            Kind::QueueDistributed => queue(ReplyQueueKind::Distributed { partial: 4, balancers: 2 }, 3),
+            Kind::PhasesUnix => phases(3, None),
+            Kind::PhasesReads => phases(2, Some(FindRequests(find_lines))),
             Kind::UringDeferHostile => {
                 Box::new(Uring::new(UringOptions { task_run: TaskRun::Defer, ..hostile }).unwrap())
             }
@@ -122,7 +138,8 @@ impl World {
             far.set_timeout(PATIENCE);
             return (near, Peer::Sim(far));
         }
-        if matches!(self.kind, Kind::EpollUnix | Kind::UringUnix | Kind::SendUnix | Kind::SendKernelUnix) {
+        use Kind::{EpollUnix, PhasesUnix, QueueLockUnix, SendKernelUnix, SendUnix, UringUnix};
+        if matches!(self.kind, EpollUnix | UringUnix | SendUnix | SendKernelUnix | QueueLockUnix | PhasesUnix) {
             let (near, far) = UnixStream::pair().unwrap();
             os::shrink_send_buffer(&near);
             os::shrink_send_buffer(&far);
@@ -148,11 +165,30 @@ impl World {
         matches!(
             self.kind,
             EpollUnix | SendUnix | SendKernelUnix | UringHostile | UringDeferHostile | UringUnix | SimHostile
-        )
+        ) || matches!(self.kind, Kind::PhasesUnix | Kind::QueueLockUnix)
     }
 
     pub fn is_simulated(&self) -> bool {
         matches!(self.kind, Kind::Sim | Kind::SimHostile)
+    }
+}
+
+fn queue(queue: ReplyQueueKind, writers: usize) -> Box<dyn Engine> {
+    Box::new(Queue::new(QueueOptions { queue, writers }).unwrap())
+}
+
+fn phases(threads: usize, reads: Option<FindRequests>) -> Box<dyn Engine> {
+    Box::new(Phases::new(PhasesOptions { threads, reads }).unwrap())
+}
+
+/// Requests of one argument each, a line.
+pub fn find_lines(bytes: &[u8], requests: &mut Requests) {
+    let mut begin = 0;
+    for end in memchr::memchr_iter(b'\n', bytes) {
+        let place = |at: usize| u32::try_from(at).unwrap();
+        requests.arguments.push((place(begin), place(end - begin)));
+        requests.ends.push((place(end + 1), place(requests.arguments.len())));
+        begin = end + 1;
     }
 }
 
@@ -325,7 +361,7 @@ impl Server {
                     Seen::Accepted(listener)
                 }
                 Completion::AcceptFailed { listener, .. } => Seen::AcceptFailed(listener),
-                Completion::Received { conn, data } => {
+                Completion::Received { conn, data } | Completion::Parsed { conn, data, .. } => {
                     assert!(!data.is_empty(), "Received is never empty");
                     Seen::Received(conn, data.to_vec())
                 }
