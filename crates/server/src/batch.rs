@@ -10,8 +10,10 @@ use crate::dispatch;
 use crate::exec::Hint;
 use crate::serve::PASS_COMMANDS;
 use crate::worker::State;
+use gimmal_io::Requests;
 use gimmal_resp::{Beginning, Limits, Next, ProtocolError, Span};
 use gimmal_store::{Batch, Hash};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// From this many commands on a batch is prefetched; below, the loads overlap too little to pay.
@@ -49,7 +51,7 @@ impl Scratch {
 /// A parsed command.
 pub struct Parsed {
     /// Its arguments in `Scratch::spans`.
-    pub spans: std::ops::Range<usize>,
+    pub spans: Range<usize>,
     /// Where its bytes begin in the buffer.
     pub begin: usize,
     /// It has arguments that are large, or were a line with quotes: they are the connection's `detached`.
@@ -162,6 +164,38 @@ impl State {
             s.last = (beginning, named);
         }
         ended
+    }
+
+    /// As [`State::parse`], for commands that were found already, these ones of `requests`.
+    pub fn take_parsed(
+        &self,
+        c: &Connection,
+        buffer: &[u8],
+        requests: &Requests,
+        which: Range<usize>,
+        s: &mut Scratch,
+        batch: &Batch<'_>,
+    ) {
+        let keyspace = &self.shared.keyspace;
+        let ahead = keyspace.ahead(batch, c.session.db);
+        for at in which {
+            let (begin, from) = at.checked_sub(1).map_or((0, 0), |before| requests.ends[before]);
+            let arguments = &requests.arguments[from as usize..requests.ends[at].1 as usize];
+            let first = s.spans.len();
+            s.spans.extend(arguments.iter().map(|&(start, len)| Span { start, len }));
+            let before = s.parsed.last().map_or(Named::default(), |last| last.named);
+            let named = self.name_after(buffer, s, first, before, &[]);
+            let mut hint = None;
+            if named.key_at != 0 {
+                let key = s.spans[first + named.key_at].bytes(buffer);
+                let hash = keyspace.hash(key);
+                ahead.iter().for_each(|ahead| ahead.shard(hash));
+                s.hashes.push(hash);
+                hint = Some((NonNull::from(key).addr(), hash));
+            }
+            let spans = first..s.spans.len();
+            s.parsed.push(Parsed { spans, begin: begin as usize, detached: false, named, hint });
+        }
     }
 
     /// What the command is whose arguments begin at `first`: what the one before is, if that has the same name and as many of them.

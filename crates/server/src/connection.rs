@@ -176,6 +176,11 @@ impl Connection {
             && !self.session.has_transaction()
     }
 
+    /// Its next command can run.
+    pub fn runs(&self) -> bool {
+        self.state == State::Open
+    }
+
     /// It still has its client: replies may be on their way to it.
     pub fn is_listed(&self) -> bool {
         !matches!(self.state, State::Lingering | State::Closing)

@@ -53,6 +53,7 @@ pub mod notify;
 pub mod offload;
 #[allow(unsafe_code)]
 pub mod os;
+pub mod parsed;
 pub mod payload;
 pub mod persist;
 pub mod pubsub;

@@ -2,13 +2,21 @@
 //!
 //! A setting that the chosen model does not know is refused, rather than ignored: a comparison would not compare what it says.
 
-use crate::config::{Config, EpollFlush, EpollTrigger, Id, IoEngine, UringOrder, UringSubmit};
-use gimmal_io::{Choice, EpollOptions, Flush, Model, Order, Submit, Trigger, UringSendOptions};
+use crate::config::{Config, EpollFlush, EpollTrigger, Id, IoEngine, IoModel, ReplyQueue, UringOrder, UringSubmit};
+use crate::parsed;
+use gimmal_io::{Choice, EpollOptions, FindRequests, Flush, Model, Order, PhasesOptions, QueueOptions, ReplyQueueKind};
+use gimmal_io::{Submit, Trigger, UringSendOptions};
 use std::time::Duration;
 
 /// What to run, or which two settings contradict each other, and why.
 pub fn choice(config: &Config) -> Result<Choice, String> {
     let engine = config.io_engine();
+    if config.io_model() != IoModel::Workers {
+        return one_worker(config);
+    }
+    if let Some(id) = OF_QUEUE.iter().find(|id| is_given(config, **id)) {
+        return Err(contradiction(config, *id, MODEL, IoModel::Queue.word(), "no other model has a reply queue"));
+    }
     for (needed, why, ids) in BELONGS {
         let given = ids.iter().find(|id| is_given(config, **id));
         if let Some(id) = given.filter(|_| *needed != engine) {
@@ -22,6 +30,62 @@ pub fn choice(config: &Config) -> Result<Choice, String> {
         IoEngine::UringSend => Choice::Model(Model::UringSend(uring_send(config)?)),
     })
 }
+
+/// The models in which one thread executes and others help it.
+fn one_worker(config: &Config) -> Result<Choice, String> {
+    let model = config.io_model();
+    let engine = config.io_engine();
+    if !matches!(engine, IoEngine::Auto | IoEngine::Epoll) {
+        let why = "threads that share sockets with the worker read and write them by system calls";
+        return Err(contradiction(config, MODEL, Id::of("io-engine"), IoEngine::Epoll.word(), why));
+    }
+    if config.workers() > 1 {
+        return Err(contradiction(
+            config,
+            MODEL,
+            Id::of("workers"),
+            "1",
+            "one thread executes, and the others help it",
+        ));
+    }
+    let of_engines = BELONGS.iter().flat_map(|(_, _, ids)| ids.iter());
+    if let Some(id) = of_engines.copied().find(|id| is_given(config, *id)) {
+        let why = "the other models poll and flush as Redis does";
+        return Err(contradiction(config, id, MODEL, IoModel::Workers.word(), why));
+    }
+    if model == IoModel::Phases {
+        if let Some(id) = OF_QUEUE.iter().find(|id| is_given(config, **id)) {
+            return Err(contradiction(config, *id, MODEL, IoModel::Queue.word(), "no other model has a reply queue"));
+        }
+        let reads = config.io_threads_do_reads().then_some(FindRequests(parsed::find));
+        return Ok(Choice::Model(Model::Phases(PhasesOptions { threads: config.io_threads(), reads })));
+    }
+    let queue = match config.reply_queue() {
+        ReplyQueue::Lock => ReplyQueueKind::Lock,
+        ReplyQueue::Ms => ReplyQueueKind::Ms,
+        ReplyQueue::Distributed => {
+            let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+            let partial = config.reply_queue_partial().unwrap_or_else(processors);
+            ReplyQueueKind::Distributed { partial, balancers: config.reply_queue_balancers() }
+        }
+    };
+    if let Some(id) = OF_DISTRIBUTED.iter().find(|id| is_given(config, **id))
+        && config.reply_queue() != ReplyQueue::Distributed
+    {
+        let why = "the others are one queue";
+        return Err(contradiction(config, *id, QUEUE, ReplyQueue::Distributed.word(), why));
+    }
+    Ok(Choice::Model(Model::Queue(QueueOptions { queue, writers: config.reply_threads() })))
+}
+
+const MODEL: Id = Id::of("io-model");
+const QUEUE: Id = Id::of("reply-queue");
+const PARTIAL: Id = Id::of("reply-queue-partial");
+const BALANCERS: Id = Id::of("reply-queue-balancers");
+
+/// Settings of `io-model queue`, and those of its distributed queue.
+const OF_QUEUE: &[Id] = &[QUEUE, Id::of("reply-threads"), PARTIAL, BALANCERS];
+const OF_DISTRIBUTED: &[Id] = &[PARTIAL, BALANCERS];
 
 const SUBMIT: Id = Id::of("uring-submit");
 const ORDER: Id = Id::of("uring-order");
@@ -141,6 +205,57 @@ mod tests {
             let refusal = chosen(arguments).expect_err(arguments);
             assert!(refusal.starts_with(begins) && refusal.len() > begins.len() + 10, "{arguments}: {refusal}");
         }
+    }
+
+    #[test]
+    fn one_worker_with_others_that_help_it() {
+        let refusals = [
+            ("--io-model queue --workers 2", "io-model queue contradicts workers 2: it needs workers 1, since"),
+            (
+                "--io-model phases --io-engine uring",
+                "io-model phases contradicts io-engine uring: it needs io-engine epoll, since",
+            ),
+            (
+                "--io-model queue --io-engine uring-send",
+                "io-model queue contradicts io-engine uring-send: it needs io-engine epoll, since",
+            ),
+            (
+                "--io-model queue --io-engine epoll --epoll-trigger level",
+                "epoll-trigger level contradicts io-model queue: it needs io-model workers, since",
+            ),
+            ("--reply-queue ms", "reply-queue ms contradicts io-model workers: it needs io-model queue, since"),
+            (
+                "--io-model phases --reply-threads 7",
+                "reply-threads 7 contradicts io-model phases: it needs io-model queue, since",
+            ),
+            (
+                "--io-model queue --reply-queue ms --reply-queue-partial 4",
+                "reply-queue-partial 4 contradicts reply-queue ms: it needs reply-queue distributed, since",
+            ),
+            (
+                "--io-model queue --reply-queue-balancers 2",
+                "reply-queue-balancers 2 contradicts reply-queue lock: it needs reply-queue distributed, since",
+            ),
+        ];
+        for (arguments, begins) in refusals {
+            let refusal = chosen(arguments).expect_err(arguments);
+            assert!(refusal.starts_with(begins) && refusal.len() > begins.len() + 10, "{arguments}: {refusal}");
+        }
+        let queue = |queue, writers| Ok(Choice::Model(Model::Queue(QueueOptions { queue, writers })));
+        assert_eq!(chosen("--io-model queue"), queue(ReplyQueueKind::Lock, 3));
+        assert_eq!(
+            chosen("--io-model queue --workers 1 --reply-queue ms --reply-threads 1"),
+            queue(ReplyQueueKind::Ms, 1)
+        );
+        let distributed = ReplyQueueKind::Distributed { partial: 32, balancers: 2 };
+        let arguments = "--io-model queue --reply-queue distributed --reply-queue-partial 32 --reply-queue-balancers 2 --io-engine epoll";
+        assert_eq!(chosen(arguments), queue(distributed, 3));
+        let phases = |threads, reads| Ok(Choice::Model(Model::Phases(PhasesOptions { threads, reads })));
+        assert_eq!(chosen("--io-model phases"), phases(1, None));
+        let reads = Some(FindRequests(parsed::find));
+        assert_eq!(chosen("--io-model phases --io-threads 4 --io-threads-do-reads yes"), phases(4, reads));
+        // As in a redis.conf: it is Redis's own, so it is no contradiction.
+        assert_eq!(chosen("--io-threads 4 --io-threads-do-reads yes"), Ok(Choice::Auto));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// Commands that one connection may run in one pass.
 pub const PASS_COMMANDS: usize = 64;
 /// About how long one connection may keep a pass, in ns; looked at after each command.
-const PASS_NS: u64 = 200_000;
+pub const PASS_NS: u64 = 200_000;
 /// Unread reply bytes beyond which a connection's commands wait.
 pub const OUTPUT_PAUSE: usize = 1 << 20;
 /// Received and not yet run bytes beyond which the engine stops receiving.
@@ -54,9 +54,7 @@ impl State {
     pub fn received<'k>(&mut self, id: ConnId, data: &[u8], batch: &mut Batch<'k>) {
         let Some(mut connection) = self.connections.lift(id) else { return };
         let c = &mut *connection;
-        c.session.active_ms = self.local.now_ms;
-        c.session.received_bytes += data.len() as u64;
-        self.local.stats.received_bytes.add(data.len() as u64);
+        self.note_received(c, data.len());
         match c.state {
             Doing::Finishing | Doing::Lingering | Doing::Closing => {}
             Doing::Open if c.query.is_empty() && c.building.is_none() && !c.marks.ready => {
@@ -76,6 +74,14 @@ impl State {
         }
         self.after_commands(id, c);
         self.connections.put_back(id, connection);
+    }
+
+    /// So many bytes have come.
+    #[inline(always)]
+    pub fn note_received(&self, c: &mut Connection, bytes: usize) {
+        c.session.active_ms = self.local.now_ms;
+        c.session.received_bytes += bytes as u64;
+        self.local.stats.received_bytes.add(bytes as u64);
     }
 
     /// Runs what was left over: more commands, parked commands, the next slices of long ones.
@@ -218,8 +224,10 @@ impl State {
         Ran { used, wide }
     }
 
-    /// Executes the batch in order until something stops it; returns how many commands are done with.
-    fn execute_all<'k>(
+    /// Executes the batch in order until something stops it; returns how many commands are done with. One of its two callers
+    /// is not for the default engines: the other one must not pay for it.
+    #[inline(always)]
+    pub fn execute_all<'k>(
         &mut self,
         id: ConnId,
         c: &mut Connection,
@@ -661,7 +669,7 @@ impl State {
 
     /// Bytes of unread replies beyond which the connection waits.
     #[inline]
-    fn output_pause(&self, c: &Connection) -> usize {
+    pub fn output_pause(&self, c: &Connection) -> usize {
         if c.session.authenticated { OUTPUT_PAUSE } else { UNAUTHENTICATED_OUTPUT }
     }
 

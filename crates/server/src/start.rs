@@ -1,7 +1,7 @@
 //! Starting and stopping: from a configuration to running workers, and from a signal to a clean end.
 
 use crate::command::Table;
-use crate::config::{Config, Loaded, LogLevel};
+use crate::config::{Config, IoModel, Loaded, LogLevel};
 use crate::evict::Exceeding;
 use crate::lazyfree::Lazyfree;
 use crate::logging::{self, Level};
@@ -221,6 +221,7 @@ fn work(
 
 fn worker_count(config: &Config) -> usize {
     match config.workers() {
+        0 if config.io_model() != IoModel::Workers => 1,
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
     }

@@ -163,8 +163,8 @@ impl WorkerStats {
             expire_ns: Counter::default(),
             blocked: Counter::default(),
             pubsub_clients: Counter::default(),
-            engine: Default::default(),
-            engine_before: Default::default(),
+            engine: std::array::from_fn(|_| Counter::default()),
+            engine_before: std::array::from_fn(|_| Counter::default()),
             commands_by_id: (0..commands).map(|_| CommandStats::default()).collect(),
         }
     }
@@ -188,6 +188,11 @@ impl WorkerStats {
     /// The engine counter of this name, since the statistics were reset.
     pub fn engine_counter(&self, name: &str) -> u64 {
         self.engine_counter_at(Counters::NAMES.iter().position(|known| *known == name).expect("a known name"))
+    }
+
+    /// The engine counter of this name, since the engine was made.
+    pub fn engine_total(&self, name: &str) -> u64 {
+        self.engine[Counters::NAMES.iter().position(|known| *known == name).expect("a known name")].value()
     }
 
     /// The engine counter of this number in [`Counters::NAMES`], since the statistics were reset.

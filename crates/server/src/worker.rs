@@ -348,6 +348,7 @@ impl<E: Engine> Worker<E> {
             foreseen = foreseen.saturating_sub(1);
             match completion {
                 Completion::Received { conn, data } => state.received(conn, data, batch),
+                Completion::Parsed { conn, data, requests } => state.received_parsed(conn, data, requests, batch),
                 Completion::ReceiveEnded { conn, .. } => state.peer_closed(conn),
                 Completion::Sent { conn, output, result } => flush::sent(engine, state, conn, output, result),
                 Completion::Accepted { listener, socket } => accept::accepted(state, listener, socket),

@@ -26,6 +26,11 @@ const MODELS: &[&str] = &[
     "--io-engine uring-send --uring-submit-threshold 8 --workers 2",
     "--io-engine uring-send --uring-submit-interval-us 200",
     "--io-engine uring-send --uring-order kernel --uring-submit-threshold 5 --uring-submit-interval-us 100",
+    "--io-model phases --io-threads 2",
+    "--io-model phases --io-threads 3 --io-threads-do-reads yes",
+    "--io-model queue --reply-queue lock",
+    "--io-model queue --reply-queue ms --reply-threads 2",
+    "--io-model queue --reply-queue distributed --reply-queue-partial 4 --reply-queue-balancers 2",
 ];
 
 /// Replies per model.

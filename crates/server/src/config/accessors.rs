@@ -2,7 +2,8 @@
 
 use super::choices::{
     AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, EpollFlush, EpollTrigger, Guarded, IoEngine,
-    LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ShutdownWish, Supervised, UringOrder, UringSubmit,
+    IoModel, LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ReplyQueue, ShutdownWish, Supervised, UringOrder,
+    UringSubmit,
 };
 use super::lists::{ClientClass, Events, OutputLimit, ReplicaOf, SavePoint};
 use super::table::{Bytes, Choice, Flag, Id, Number, Text};
@@ -148,6 +149,12 @@ plain! {
     hz: count "hz";
     /// Threads that serve; 0 for one per core.
     workers: count "workers";
+    /// With `io-model phases`: threads, the worker's included.
+    io_threads: count "io-threads";
+    /// With `io-model queue`: writing threads.
+    reply_threads: count "reply-threads";
+    /// With `reply-queue distributed`: balancers.
+    reply_queue_balancers: count "reply-queue-balancers";
     /// With `io-engine uring-send`: replies after which a batch is submitted; 0 for once a pass.
     uring_submit_threshold: count "uring-submit-threshold";
     /// With `io-engine uring-send`: how long a reply waits for others, in µs.
@@ -339,6 +346,26 @@ impl Config {
     /// How sockets are driven.
     pub fn io_engine(&self) -> IoEngine {
         IoEngine::from_code(self.choice(const { Choice::of("io-engine") }))
+    }
+
+    /// Which threads do what.
+    pub fn io_model(&self) -> IoModel {
+        IoModel::from_code(self.choice(const { Choice::of("io-model") }))
+    }
+
+    /// With `io-model phases`: the threads read, too.
+    pub fn io_threads_do_reads(&self) -> bool {
+        self.flag(const { Flag::of("io-threads-do-reads") })
+    }
+
+    /// With `io-model queue`: which queue.
+    pub fn reply_queue(&self) -> ReplyQueue {
+        ReplyQueue::from_code(self.choice(const { Choice::of("reply-queue") }))
+    }
+
+    /// With `reply-queue distributed`: partial queues; `None` for one per processor.
+    pub fn reply_queue_partial(&self) -> Option<usize> {
+        self.text(const { Text::of("reply-queue-partial") }).parse().ok()
     }
 
     /// What epoll reports.

@@ -38,6 +38,15 @@ pub fn shards(value: Value) -> Result<Value, String> {
     }
 }
 
+/// `reply-queue-partial`: `auto` or a number.
+pub fn partial_queues(value: Value) -> Result<Value, String> {
+    match text(&value) {
+        "auto" => Ok(value),
+        number if number.parse::<u16>().is_ok_and(|number| (1..=1024).contains(&number)) => Ok(value),
+        _ => Err("argument must be 'auto' or between 1 and 1024".into()),
+    }
+}
+
 /// `proc-title-template` expands to something.
 pub fn title_template(value: Value) -> Result<Value, String> {
     let expanded = title::expand(text(&value), |name| title::VARIABLES.contains(&name).then(String::new));

@@ -90,6 +90,30 @@ choices! {
 }
 
 choices! {
+    /// `io-model`: which threads do what.
+    IoModel {
+        /// Each worker reads, executes and writes.
+        Workers = "workers",
+        /// One executes; reading and writing are phases of several.
+        Phases = "phases",
+        /// One reads and executes, others write.
+        Queue = "queue",
+    }
+}
+
+choices! {
+    /// `reply-queue`.
+    ReplyQueue {
+        /// A lock around a linked list.
+        Lock = "lock",
+        /// Michael and Scott's.
+        Ms = "ms",
+        /// Several of those.
+        Distributed = "distributed",
+    }
+}
+
+choices! {
     /// `epoll-trigger`.
     EpollTrigger {
         /// What has become readable or writable is reported.

@@ -1,5 +1,6 @@
 //! Reading the configuration at start: file, then standard input, then the command line's options, line by line.
 
+use super::choices::IoModel;
 use super::command_line::{self, CommandLine};
 use super::directive::Effect;
 use super::error::{ConfigError, Origin, Place};
@@ -75,6 +76,9 @@ const INCLUDE_DEPTH_MAX: usize = 32;
 
 /// Directives of older versions that do nothing and are accepted with one value.
 const FORGOTTEN: &[&str] = &["list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands"];
+
+/// Directives of Redis that are not ignored with `io-model phases`.
+const BY_PHASES: &[&str] = &["io-threads", "io-threads-do-reads"];
 
 /// What is read so far.
 pub(super) struct Loader {
@@ -208,11 +212,13 @@ impl Loader {
             }
         }
         let defaults = Config::default();
+        let phases = self.config.io_model() == IoModel::Phases;
         let mut not_yet = Vec::new();
         let mut ignored = Vec::new();
         for id in self.config.changes_since(&defaults).into_iter().filter(|id| self.given.contains(id)) {
             match id.directive().effect {
                 Effect::Works => {}
+                Effect::Ignored(_) if phases && BY_PHASES.contains(&id.directive().name) => {}
                 Effect::NotYet => not_yet.push(id.directive().name.to_owned()),
                 Effect::Ignored(why) => ignored.push(format!("{} ({why})", id.directive().name)),
             }

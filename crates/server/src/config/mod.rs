@@ -34,7 +34,8 @@ mod tests;
 pub use change::{Caller, SetError};
 pub use choices::{
     AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, EpollFlush, EpollTrigger, Guarded, IoEngine,
-    LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ShutdownWish, Supervised, UringOrder, UringSubmit,
+    IoModel, LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ReplyQueue, ShutdownWish, Supervised, UringOrder,
+    UringSubmit,
 };
 pub use document::{reference, sample};
 pub use error::{ConfigError, Origin};

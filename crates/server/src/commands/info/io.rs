@@ -11,6 +11,8 @@ pub fn io(exec: &mut Exec<'_>, text: &mut Text) {
     for (i, name) in Counters::NAMES.iter().enumerate() {
         text.field(&format!("io_{name}"), shared.sum(|s| s.engine_counter_at(i)));
     }
+    let raw = |name: &str| shared.sum(|s| s.engine_total(name));
+    text.field("reply_queue_length", raw("queue_in").saturating_sub(raw("queue_out")));
     text.field("passes", shared.sum(|s| s.passes.value()));
     text.field("parks", shared.sum(|s| s.parks.value()));
     text.field("moved_connections", shared.sum(|s| s.moved.value()));

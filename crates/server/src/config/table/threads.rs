@@ -1,10 +1,11 @@
 //! Workers, shards, the I/O engine, and what other servers have in their place.
 
 use super::super::check;
-use super::super::choices::{EpollFlush, EpollTrigger, IoEngine, UringOrder, UringSubmit};
-use super::super::directive::{Directive, bound, choice, flag, number, optional};
+use super::super::choices::{EpollFlush, EpollTrigger, IoEngine, IoModel, ReplyQueue, UringOrder, UringSubmit};
+use super::super::directive::{Directive, bound, choice, flag, number, optional, text};
 
 const WORKERS: &str = "use workers";
+const IO_THREADS: &str = "use workers, or io-model phases";
 
 /// The section's rows.
 #[rustfmt::skip] // one row, one line
@@ -18,8 +19,13 @@ pub const DIRECTIVES: &[Directive] = &[
     choice("uring-order", UringOrder::App as u8, UringOrder::WORDS, "With io-engine uring-send and uring-submit batch: who keeps the replies of a pipeline in order: app has one send in flight, of all replies so far; kernel makes each reply an entry, linked (IOSQE_IO_LINK) within a batch, and lets no batch begin before the one before is over (IOSQE_IO_DRAIN). From the same paper, to compare; slow.").at_start().gimmal(),
     number("uring-submit-threshold", 0, (0, 4096), "With io-engine uring-send and uring-submit batch: submit once so many replies wait, and not before, as long as there is something else to do; 0 for once a pass. Proposed by the same paper; to compare.").at_start().gimmal(),
     number("uring-submit-interval-us", 0, (0, 1_000_000), "With io-engine uring-send and uring-submit batch: let replies wait so many microseconds for others, however many passes that are; 0 for once a pass. Proposed by the same paper; to compare: it adds to the latency.").at_start().gimmal(),
-    number("io-threads", 1, (1, 128), "Threads of Redis and Valkey that read and write sockets.").at_start().ignored(WORKERS),
-    flag("io-threads-do-reads", false, "Let those threads read too.").at_start().ignored(WORKERS),
+    choice("io-model", IoModel::Workers as u8, IoModel::WORDS, "Which threads do what: each of the workers reads, executes and writes; or, to compare, with one worker and epoll: phases (Redis 6's threaded I/O, measured by Oliveira, 2019: one executes, several write and perhaps read together, and wait for each other) or queue (Curto, Evaluation of Redis Performing Asynchronous I/O With Concurrent Queues, 2021: one reads and executes, others write).").at_start().gimmal(),
+    number("io-threads", 1, (1, 128), "Threads of Redis and Valkey that read and write sockets; with io-model phases, how many in all, the worker's included.").at_start().ignored(IO_THREADS),
+    flag("io-threads-do-reads", false, "Let those threads read, too, and find the commands.").at_start().ignored(IO_THREADS),
+    choice("reply-queue", ReplyQueue::Lock as u8, ReplyQueue::WORDS, "With io-model queue: the queue between the worker and those who write: a lock around a linked list; Michael and Scott's queue without locks (1996); or the b-RR distributed queue of Haas and others (2013), nearly first in, first out. To compare.").at_start().gimmal(),
+    number("reply-threads", 3, (1, 127), "With io-model queue: threads that write replies; the paper counts the worker, too.").at_start().gimmal(),
+    text("reply-queue-partial", "auto", "With reply-queue distributed: partial queues, auto for one per processor as in the paper, or a number up to 1024.").at_start().gimmal().check(check::partial_queues),
+    number("reply-queue-balancers", 1, (1, 128), "With reply-queue distributed: round-robin counters that share out enqueues and dequeues over the threads; more of them are less contended, and less in order.").at_start().gimmal(),
     number("events-per-io-thread", 2, bound::INT, "Events per loop that wake another I/O thread of Valkey.").valkey().ignored(WORKERS),
     number("prefetch-batch-max-size", 16, (0, 128), "Commands whose keys Valkey prefetches together.").valkey().ignored("a pipeline is prefetched whole"),
     optional("server_cpulist", "Processors for the serving threads.").alias(&["server-cpulist"]).at_start().not_yet(),

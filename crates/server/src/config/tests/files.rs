@@ -181,10 +181,12 @@ fn old_directives_are_forgotten_and_new_ones_noted() {
         loaded.notes,
         [
             "accepted, but without effect in this version: tls-port",
-            "ignored: io-threads (use workers), activedefrag (the store has no pass that moves values)",
+            "ignored: io-threads (use workers, or io-model phases), activedefrag (the store has no pass that moves values)",
         ]
     );
     assert_eq!(super::loaded(&["--io-threads", "1", "--tls-port", "0"]).notes, Vec::<String>::new());
+    let phases = ["--io-model", "phases", "--io-threads", "4", "--io-threads-do-reads", "yes"];
+    assert_eq!(super::loaded(&phases).notes, Vec::<String>::new(), "there they do what they say");
 }
 
 #[test]

@@ -161,6 +161,7 @@ fn samples(id: Id, scratch: &Scratch) -> Vec<String> {
         Kind::Text { .. } => match id.directive().name {
             "cluster-announce-client-ipv4" => vec!["10.0.0.1".into()],
             "cluster-announce-client-ipv6" => vec!["2001:db8::1".into()],
+            "reply-queue-partial" => vec!["auto".into(), "1024".into()],
             "proc-title-template" => vec!["{port} {{x".into()],
             "dbfilename" | "cluster-announce-hostname" | "cluster-announce-human-nodename" => vec!["a-b".into()],
             _ => vec!["with space \"quoted\" größe\n".into(), String::new()],
