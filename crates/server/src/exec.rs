@@ -107,8 +107,6 @@ pub struct Exec<'a> {
 pub struct Edited<R> {
     /// What the change returned.
     pub result: R,
-    /// The key was not there before.
-    pub created: bool,
     /// The last element went, and the key with it.
     pub emptied: bool,
 }
@@ -481,7 +479,7 @@ impl<'a> Exec<'a> {
         if void {
             drop(self.remove(key));
         }
-        Ok(Some(Edited { result, created: false, emptied: void }))
+        Ok(Some(Edited { result, emptied: void }))
     }
 
     /// As [`Exec::edit`]; a missing key is made with an empty value, and is not kept if that stays empty.
@@ -493,7 +491,7 @@ impl<'a> Exec<'a> {
         let mut change = Some(change);
         let edited = self.edit(key.again(), |value: &mut T| change.take().map(|change| change(value)))?;
         match (edited, change) {
-            (Some(Edited { result: Some(result), created, emptied }), _) => Ok(Edited { result, created, emptied }),
+            (Some(Edited { result: Some(result), emptied }), _) => Ok(Edited { result, emptied }),
             (_, Some(change)) => Ok(self.create(key, change)),
             _ => unreachable!("the change was made, or was not needed"),
         }
@@ -503,12 +501,11 @@ impl<'a> Exec<'a> {
     fn create<T: Kind, R>(&mut self, key: Key<'_, '_>, change: impl FnOnce(&mut T) -> R) -> Edited<R> {
         let mut value = T::new_in(Vec::new());
         let result = change(&mut value);
-        let created = !value.is_void();
-        if created {
+        if !value.is_void() {
             let put = self.put_aggregate(key, value.into_aggregate(), None);
             debug_assert!(!put.replaced);
         }
-        Edited { result, created, emptied: false }
+        Edited { result, emptied: false }
     }
 
     /// As [`Exec::put`], for an aggregate with elements.

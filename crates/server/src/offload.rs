@@ -194,7 +194,7 @@ where
     })
 }
 
-/// As [`change`]; `finish` is also told whether the key was made, or has gone.
+/// As [`change`]; `finish` is also told whether the key has gone.
 ///
 /// # Errors
 /// As [`start`].
@@ -251,9 +251,9 @@ where
             false => exec.edit(locked.key(), put),
         };
         match edited {
-            Ok(Some(Edited { result: true, created, emptied })) => {
+            Ok(Some(Edited { result: true, emptied })) => {
                 let (result, finish) = result.take().expect("the value is in its place for the first time");
-                finish(exec, &args, locked, Edited { result, created, emptied }).map(|()| true)
+                finish(exec, &args, locked, Edited { result, emptied }).map(|()| true)
             }
             Ok(_) | Err(Stop::Error(_)) => {
                 drop(locked);

@@ -494,11 +494,8 @@ fn store(exec: &mut Exec<'_>, mut key: Key<'_, '_>, args: &Args<'_>, list: List)
     let (len, name) = (list.view().len(), key.name());
     exec.reply.put().count(len);
     if len > 0 {
-        let put = exec.put_aggregate(key.again(), Aggregate::List(list), None);
+        let _old = exec.put_aggregate(key.again(), Aggregate::List(list), None);
         exec.effect_given(key, args, len as u64);
-        if !put.replaced {
-            exec.notify(notify::NEW, "new", name);
-        }
         exec.notify(notify::LIST, "sortstore", name);
     } else if exec.peek(key.again()).is_some() {
         drop(exec.remove(key.again()));

@@ -250,7 +250,7 @@ pub(super) fn hsetex(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         let limits = limits(exec);
         let edited =
             exec.edit_or_create(key.key(), |fields: &mut Fields| write(fields, args, &options, at_ms, now_ms, limits))?;
-        stored(exec, key.key(), args, at_ms, edited.result, edited.created);
+        stored(exec, key.key(), args, at_ms, edited.result);
         return Ok(());
     }
     // To be written and to be past at once: removed, and told of as if it had been there for a moment.
@@ -284,7 +284,7 @@ fn store_many(
     offload::replace(exec, args, command, original, alter, move |exec, args, mut key, edited| {
         exec.reply.put().integer(i64::from(edited.result.is_some()));
         if let Some(written) = edited.result {
-            stored(exec, key.key(), args, at_ms, written, edited.created);
+            stored(exec, key.key(), args, at_ms, written);
         }
         Ok(())
     })
@@ -321,7 +321,6 @@ fn stored(
     args: &Args<'_>,
     at_ms: Option<i64>,
     (past, kept): Written,
-    created: bool,
 ) {
     // What is replayed must not depend on what has expired by then: each deadline is named.
     for (expire_at_ms, fields) in kept {
@@ -333,7 +332,7 @@ fn stored(
         let pairs = fields.iter().flat_map(|i| [args.at(*i), args.at(*i + 1)]);
         effect(exec, key.again(), fields.len(), head.iter().copied().chain(pairs));
     }
-    tell_of_write(exec, args.at(1), created, past, "hset");
+    tell_of_write(exec, args.at(1), past, "hset");
     if at_ms.is_some() {
         exec.notify(notify::HASH, "hexpire", args.at(1));
     }

@@ -380,11 +380,8 @@ fn words<'w>(name: &'static [u8], args: &'w Args<'w>, from: usize) -> impl Itera
     [name, args.at(1)].into_iter().chain(args.rest(from))
 }
 
-/// Tells that fields were written: the key may be new, and some of them had expired before.
-fn tell_of_write(exec: &mut Exec<'_>, key: &[u8], created: bool, past: usize, event: &'static str) {
-    if created {
-        exec.notify(notify::NEW, "new", key);
-    }
+/// Tells that fields were written, some of which had expired before.
+fn tell_of_write(exec: &mut Exec<'_>, key: &[u8], past: usize, event: &'static str) {
     if past > 0 {
         exec.local.stats.expired_fields.add(past as u64);
         exec.notify(notify::HASH, "hexpired", key);

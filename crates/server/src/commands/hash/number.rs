@@ -75,6 +75,6 @@ fn store(
         None if by_result => exec.effect(key, &[b"HSET", args.at(1), name, sum]),
         None => exec.effect(key, &[b"HINCRBY", args.at(1), name, args.at(3)]),
     }
-    tell_of_write(exec, args.at(1), edited.created, usize::from(edited.result.was_past(now_ms)), event);
+    tell_of_write(exec, args.at(1), usize::from(edited.result.was_past(now_ms)), event);
     Ok(())
 }

@@ -41,9 +41,9 @@ fn set(exec: &mut Exec<'_>, args: &Args<'_>, handler: Handler, answer: fn(&mut E
         pairs,
         alter,
         move |exec, args, mut key, edited| {
-            let Edited { result: (new, past), created, .. } = edited.expect("a hash that is missing is made");
+            let Edited { result: (new, past), .. } = edited.expect("a hash that is missing is made");
             effect(exec, key.key(), pairs, words(b"HSET", args, 2));
-            tell_of_write(exec, args.at(1), created, past, "hset");
+            tell_of_write(exec, args.at(1), past, "hset");
             answer(exec, new);
             Ok(())
         },
@@ -60,7 +60,7 @@ pub(super) fn hsetnx(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         let edited = exec.edit_or_create(key.key(), |fields: &mut Fields| fields.put(field, limits))?;
         exec.effect(key.key(), &[b"HSET", args.at(1), args.at(2), args.at(3)]);
         let past = usize::from(edited.result.was_past(now_ms));
-        tell_of_write(exec, args.at(1), edited.created, past, "hset");
+        tell_of_write(exec, args.at(1), past, "hset");
     }
     exec.reply.put().integer(i64::from(!there));
     Ok(())

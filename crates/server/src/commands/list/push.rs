@@ -32,11 +32,8 @@ fn push(exec: &mut Exec<'_>, args: &Args<'_>, handler: Handler, end: End, missin
     };
     let command = Command { key: 1, handler };
     offload::edit(exec, args, command, missing, args.len(), alter, move |exec, args, mut locked, edited| {
-        if let Some(edited) = &edited {
+        if edited.is_some() {
             exec.effect_given(locked.key(), args, args.len() as u64 - 2);
-            if edited.created {
-                exec.notify(notify::NEW, "new", args.at(1));
-            }
             exec.notify(notify::LIST, name_at(end, "lpush", "rpush"), args.at(1));
         }
         exec.reply.put().count(edited.map_or(0, |edited| edited.result));

@@ -59,20 +59,15 @@ pub fn transfer(
     })?;
     let edited = edited.expect("it was just seen, under its lock");
     let element = edited.result;
-    let mut created = false;
     if !same {
-        let pushed = exec.edit_or_create(keys.key(1), |list: &mut List| {
+        exec.edit_or_create(keys.key(1), |list: &mut List| {
             list.expect(1, element.len(), limit);
             list.push(to, &element);
         })?;
-        created = pushed.created;
     }
     exec.effect_many(keys, 1, |record, db| {
         record.command(db, command);
     });
-    if created {
-        exec.notify(notify::NEW, "new", destination);
-    }
     exec.notify(notify::LIST, name_at(to, "lpush", "rpush"), destination);
     exec.notify(notify::LIST, name_at(from, "lpop", "rpop"), source);
     if edited.emptied {

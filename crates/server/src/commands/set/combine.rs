@@ -238,12 +238,7 @@ impl Store {
         exec.effect(keys.key(0), &words);
         match len {
             0 => exec.notify(notify::GENERIC, "del", destination),
-            _ => {
-                if !there {
-                    exec.notify(notify::NEW, "new", destination);
-                }
-                exec.notify(notify::SET, self.command, destination);
-            }
+            _ => exec.notify(notify::SET, self.command, destination),
         }
         Ok(())
     }

@@ -32,12 +32,9 @@ pub(super) fn sadd(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 }
 
 fn added(exec: &mut Exec<'_>, args: &Args<'_>, mut key: Locked<'_>, edited: Option<Edited<usize>>) -> Outcome {
-    let (count, created) = edited.map_or((0, false), |edited| (edited.result, edited.created));
+    let count = edited.map_or(0, |edited| edited.result);
     if count > 0 {
         effect(exec, key.key(), count, [b"SADD", args.at(1)].into_iter().chain(args.rest(2)));
-        if created {
-            exec.notify(notify::NEW, "new", args.at(1));
-        }
         exec.notify(notify::SET, "sadd", args.at(1));
     }
     exec.reply.put().count(count);
@@ -206,26 +203,22 @@ pub(super) fn smove(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
         return Ok(());
     }
     let taken = exec.edit(keys.key(0), |set: &mut Set| set.remove(member))?;
-    // What has the member already is not changed: who watches it need not know.
-    let added = match there_already {
-        true => None,
-        false => Some(exec.edit_or_create(keys.key(1), |set: &mut Set| {
-            set.expect(member, 1, limits);
-            set.add(member, limits)
-        })?),
-    };
-    let changes = if added.is_some() { 2 } else { 1 };
-    exec.effect_many(&mut keys, changes, |record, db| {
-        record.command(db, &[&b"SMOVE"[..], source, destination, member]);
-    });
     exec.notify(notify::SET, "srem", source);
     if taken.is_some_and(|taken| taken.emptied) {
         exec.notify(notify::GENERIC, "del", source);
     }
-    if let Some(added) = added {
-        if added.created {
-            exec.notify(notify::NEW, "new", destination);
-        }
+    // What has the member already is not changed: who watches it need not know.
+    if !there_already {
+        exec.edit_or_create(keys.key(1), |set: &mut Set| {
+            set.expect(member, 1, limits);
+            set.add(member, limits)
+        })?;
+    }
+    let changes = if there_already { 1 } else { 2 };
+    exec.effect_many(&mut keys, changes, |record, db| {
+        record.command(db, &[&b"SMOVE"[..], source, destination, member]);
+    });
+    if !there_already {
         exec.notify(notify::SET, "sadd", destination);
     }
     Ok(())

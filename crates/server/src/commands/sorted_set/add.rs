@@ -191,7 +191,7 @@ pub(in crate::commands) fn add_many(
             let command = Command { key: 1, handler };
             return offload::replace(exec, args, command, original, alter, move |exec, args, locked, edited| {
                 let (done, scores) = edited.result?;
-                added(exec, args, locked, conditions, done, edited.created, |exec, key, changes| {
+                added(exec, args, locked, conditions, done, |exec, key, changes| {
                     record(exec, key, args, members, &scores, changes);
                 })
             });
@@ -232,11 +232,11 @@ pub(in crate::commands) fn add(
     let mut locked = exec.lock(args.at(1))?;
     let edited = if conditions.xx {
         let edited = exec.edit(locked.key(), |set: &mut SortedSet| conditions.apply(set, members, limits))?;
-        edited.unwrap_or(Edited { result: Ok(Added::default()), created: false, emptied: false })
+        edited.unwrap_or(Edited { result: Ok(Added::default()), emptied: false })
     } else {
         exec.edit_or_create(locked.key(), |set: &mut SortedSet| conditions.apply(set, members, limits))?
     };
-    added(exec, args, locked, conditions, edited.result?, edited.created, record)
+    added(exec, args, locked, conditions, edited.result?, record)
 }
 
 /// Members were added: it is recorded, told and answered.
@@ -247,15 +247,11 @@ fn added(
     mut locked: Locked<'_>,
     conditions: Conditions,
     done: Added,
-    created: bool,
     record: impl FnOnce(&mut Exec<'_>, Key<'_, '_>, usize),
 ) -> Outcome {
     let changes = done.added + done.changed;
     if changes > 0 {
         record(exec, locked.key(), changes);
-        if created {
-            exec.notify(notify::NEW, "new", args.at(1));
-        }
         exec.notify(notify::ZSET, if conditions.incr { "zincr" } else { "zadd" }, args.at(1));
     }
     let mut reply = exec.reply.put();

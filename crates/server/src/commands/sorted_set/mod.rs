@@ -571,9 +571,6 @@ pub(super) fn store<'l>(
     let count = result.view().len();
     let _old = exec.put_aggregate(key.again(), Aggregate::SortedSet(result), None);
     record(exec, key, count);
-    if !there {
-        exec.notify(notify::NEW, "new", name);
-    }
     exec.notify(notify::ZSET, event, name);
     count
 }
