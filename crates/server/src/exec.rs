@@ -427,7 +427,16 @@ impl<'a> Exec<'a> {
         let (table, state) = shard.parts(db);
         let Exec { shared, local, depends_on, .. } = self;
         let now_ms = local.now_ms;
-        table.find_live(hash, name, now_ms, |removed| expired(local, state, depends_on, shared, db, hash, removed))
+        // While writes are paused the data does not change, not even by itself.
+        let may_go = !local.pauses_writes();
+        table.find_live(hash, name, now_ms, may_go, |removed| {
+            expired(local, state, depends_on, shared, db, hash, removed)
+        })
+    }
+
+    /// Whether CLIENT PAUSE keeps the data as they are.
+    pub fn writes_are_paused(&self) -> bool {
+        self.local.pauses_writes()
     }
 
     /// Removes a key of a locked shard if it has expired.

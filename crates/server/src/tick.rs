@@ -119,6 +119,10 @@ fn expire(state: &mut State, started: Instant) {
     if state.local.loading || shared.debug.no_active_expire.load(Relaxed) || !shared.log.has_room() {
         return;
     }
+    // While writes are paused the data does not change, not even by itself.
+    if shared.pause.at(state.local.now_ms).is_some() {
+        return;
+    }
     let keyspace = &shared.keyspace;
     let (workers, me) = (shared.mail.len(), state.local.id);
     let batch = keyspace.gate().enter(me);

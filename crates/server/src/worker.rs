@@ -664,6 +664,12 @@ impl Local {
         self.step_ended = now;
     }
 
+    /// Whether CLIENT PAUSE keeps the data as they are.
+    #[inline]
+    pub fn pauses_writes(&self) -> bool {
+        self.gates & (gate::PAUSED_ALL | gate::PAUSED_WRITES) != 0
+    }
+
     /// Moves the time on within a pass.
     pub fn advance_clock(&mut self) {
         self.now_ms = self.now_ms.max(crate::now_ms());

@@ -120,20 +120,23 @@ impl Table {
         self.locate(hash, key).map(|at| EntryMut::new(self, at, hash))
     }
 
-    /// The entry of a key that is alive at `now_ms`. One whose time is past is removed, and given to `expired`.
+    /// The entry of a key that is alive at `now_ms`. One whose time is past is removed if it `may_go`, and given to `expired`.
     #[inline(always)]
     pub fn find_live(
         &mut self,
         hash: Hash,
         key: &[u8],
         now_ms: i64,
+        may_go: bool,
         expired: impl FnOnce(Removed),
     ) -> Option<Entry<'_>> {
         let entry = self.look(hash, key)?;
         if entry.expire_at_ms().is_none_or(|at_ms| at_ms >= now_ms) {
             return Some(Entry::new(entry));
         }
-        expired(self.remove(hash, key).expect("it was just found"));
+        if may_go {
+            expired(self.remove(hash, key).expect("it was just found"));
+        }
         None
     }
 

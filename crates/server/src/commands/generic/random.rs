@@ -3,11 +3,12 @@
 use crate::args::Args;
 use crate::exec::{Exec, Outcome};
 
-/// A database may hold nothing but expired keys: after so many of them, null is answered.
+/// A database may hold nothing but expired keys: after so many of them, null is answered. While writes are paused they stay, and
+/// as in Valkey one of them is answered.
 const TRIES: usize = 100;
 
 pub(super) fn randomkey(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
-    let db = exec.session.db;
+    let (db, mut last) = (exec.session.db, None);
     for _ in 0..TRIES {
         let Some(shard) = pick_shard(exec, db) else { break };
         let random = exec.local.random.next();
@@ -19,8 +20,13 @@ pub(super) fn randomkey(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
             exec.reply.put().bulk(&name);
             return Ok(());
         }
+        drop(locked);
+        last = Some(name);
     }
-    exec.reply.put().null();
+    match last {
+        Some(name) if exec.writes_are_paused() => exec.reply.put().bulk(&name),
+        _ => exec.reply.put().null(),
+    }
     Ok(())
 }
 
