@@ -52,6 +52,13 @@ pub enum Built {
     Aggregate(Aggregate),
 }
 
+impl Built {
+    /// Whether it is a hash of which no field was left.
+    pub fn is_void(&self) -> bool {
+        matches!(self, Built::Aggregate(Aggregate::Hash(fields)) if fields.view().is_empty())
+    }
+}
+
 /// The value that a payload carries.
 ///
 /// # Errors
@@ -70,13 +77,20 @@ pub struct Build {
     limits: Limits,
     /// Elements that the payload declares.
     len: usize,
+    /// Fields that expire before are left out.
+    alive_ms: i64,
     value: Option<Built>,
 }
 
 impl Build {
     /// Nothing yet.
     pub fn new(limits: Limits) -> Build {
-        Build { limits, len: 0, value: None }
+        Build { limits, len: 0, alive_ms: i64::MIN, value: None }
+    }
+
+    /// Leaves out fields that expire before this, in ms.
+    pub fn without_expired(self, alive_ms: i64) -> Build {
+        Build { alive_ms, ..self }
     }
 
     /// The value, if one was decoded.
@@ -159,10 +173,13 @@ impl Sink for Build {
     }
 
     fn hash_field(&mut self, name: &[u8], value: &[u8], expire_at_ms: Option<u64>) -> Taken {
-        let limits = self.limits.hash;
+        let (limits, alive_ms) = (self.limits.hash, self.alive_ms);
         let Some(Aggregate::Hash(fields)) = self.aggregate() else { return Err(MISPLACED) };
         // Beyond what a signed number holds is never.
         let expire_at_ms = expire_at_ms.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX));
+        if expire_at_ms.is_some_and(|at_ms| at_ms < alive_ms) {
+            return Ok(());
+        }
         match fields.put(Field { name, value, expire_at_ms }, limits) {
             Before::Nothing => Ok(()),
             Before::Field(_) => Err(Refusal::Duplicate),

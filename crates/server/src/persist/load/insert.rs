@@ -49,6 +49,8 @@ pub(super) struct File {
     pub version: u32,
     /// Keys that expire before are left out.
     pub alive_ms: i64,
+    /// And so are fields. Not if the log is to be told: it would have to know of each.
+    pub alive_fields_ms: i64,
     pub rules: Rules,
 }
 
@@ -253,7 +255,7 @@ impl Worker<'_> {
 
     /// As `put_key`, for a value that has to be built, or has to wait.
     fn put_built(&mut self, cut: &Cut, key: &Key<'_>, inserting: &mut Inserting) -> Result<(), LoadError> {
-        let mut build = Build::new(self.limits);
+        let mut build = Build::new(self.limits).without_expired(cut.file.alive_fields_ms);
         match key.decode(&mut inserting.decoder, &mut build) {
             Ok(()) => {}
             Err(error) if error.is_empty_value() => {
@@ -264,6 +266,10 @@ impl Worker<'_> {
         }
         let nothing = || Error { kind: ErrorKind::Corrupt("a value of no type"), offset: key.end };
         let value = build.finish().ok_or_else(|| cut.file.damaged(nothing(), cut.offset))?;
+        if value.is_void() {
+            self.empty += 1;
+            return Ok(());
+        }
         let name = bytes_of(&key.name, &mut itoa::Buffer::new()).to_vec();
         let file = Arc::clone(&cut.file);
         self.shared.persist.load.chunks.add(1);

@@ -74,7 +74,8 @@ pub fn load_by(shared: &Shared, path: &Path, rules: Rules) -> Result<Snapshot, L
     let mut reader = Reader::new(file).map_err(damaged)?;
     reader.check_sum(config.rdbchecksum());
     let alive_ms = if rules.keeps_expired { i64::MIN } else { crate::now_ms() };
-    let file = Arc::new(File { path: path.to_owned(), version: reader.version(), alive_ms, rules });
+    let alive_fields_ms = if rules.logs_expired { i64::MIN } else { alive_ms };
+    let file = Arc::new(File { path: path.to_owned(), version: reader.version(), alive_ms, alive_fields_ms, rules });
     let mut loader = Loader {
         shared,
         load,
@@ -187,7 +188,7 @@ impl Loader<'_> {
             return Ok(None);
         }
         let name = reader.key().to_vec();
-        let mut build = Build::new(self.limits);
+        let mut build = Build::new(self.limits).without_expired(self.file.alive_fields_ms);
         match reader.value(&mut build) {
             Ok(()) => {}
             Err(error) if error.is_empty_value() => {
@@ -199,6 +200,10 @@ impl Loader<'_> {
         let end = reader.position();
         let nothing = || Error { kind: ErrorKind::Corrupt("a value of no type"), offset: end };
         let value = build.finish().ok_or_else(|| self.damaged(nothing()))?;
+        if value.is_void() {
+            self.load.progress.count(0, 0, 1);
+            return Ok(None);
+        }
         self.load.progress.count(1, 0, 0);
         Ok(Some(Value { file: Arc::clone(&self.file), db, name, entry, value, end }))
     }
