@@ -38,8 +38,10 @@ pub fn call(exec: &mut Exec<'_>, entry: &'static Entry, args: &Args<'_>) -> Outc
     let left = std::mem::replace(&mut exec.local.line, outer).or(at_end);
     if is_run_again(&outcome) {
         exec.session.shown = left.is_none();
-    } else if let Some(line) = left {
-        exec.local.show(exec.shared, line);
+    } else if let Some(left) = left {
+        // SELECT is shown with the database that it chose.
+        let shown = if entry.full_name == "select" { self::line(exec, args) } else { left };
+        exec.local.show(exec.shared, shown);
     }
     outcome
 }

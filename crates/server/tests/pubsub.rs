@@ -233,7 +233,7 @@ fn a_monitor_sees_what_clients_send() {
         }
         let expected = [
             r#"0 "set" "a\r\n\"\\\x00\xff" "1""#,
-            r#"0 "SELECT" "2""#,
+            r#"2 "SELECT" "2""#,
             r#"2 "Get" "k""#,
             r#"2 "HELLO" "2" "AUTH" "(redacted)" "(redacted)""#,
             r#"2 "MULTI""#,

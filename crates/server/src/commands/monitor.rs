@@ -18,6 +18,9 @@ pub static COMMANDS: &[Command] = &[Command {
 
 /// As in Redis, a monitor that asks again gets no reply.
 fn monitor(exec: &mut Exec<'_>, _: &Args<'_>) -> Outcome {
+    if exec.in_transaction() {
+        return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
+    }
     if exec.session.monitors {
         return Ok(());
     }
