@@ -49,7 +49,11 @@ fn describe(exec: &mut Exec<'_>, entry: &Entry) {
     for spec in command.keys {
         key_spec(exec, spec);
     }
-    exec.reply.put().array(entry.subcommands.len());
+    // As in Redis, an array of them, but a set if there are none.
+    match entry.subcommands.len() {
+        0 => exec.reply.put().set(0),
+        len => exec.reply.put().array(len),
+    }
     for sub in &entry.subcommands {
         describe(exec, sub);
     }
