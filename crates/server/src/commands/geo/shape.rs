@@ -3,7 +3,6 @@
 use super::cell::{Place, Rectangle};
 use super::position::{place, unit};
 use crate::args::Args;
-use crate::dispatch::SYNTAX;
 use crate::double;
 use crate::exec::{ReplyError, error};
 
@@ -21,6 +20,8 @@ enum Kind {
     Box { width_m: f64, height_m: f64 },
     Polygon(Vec<Place>),
 }
+
+const TOO_FEW: ReplyError = error("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
 
 impl Shape {
     /// A circle: the radius is argument `at`, its unit follows.
@@ -47,9 +48,10 @@ impl Shape {
     /// A polygon: the number of its corners is argument `at`, their longitudes and latitudes follow. Also the number of arguments.
     pub fn polygon(args: &Args<'_>, at: usize) -> Result<(Shape, usize), ReplyError> {
         let corners = usize::try_from(args.int(at)?).ok().filter(|corners| *corners >= 3);
-        let corners = corners.ok_or(error("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"))?;
+        let corners = corners.ok_or(TOO_FEW)?;
         let last = corners.checked_mul(2).and_then(|words| words.checked_add(at));
-        let last = last.filter(|last| *last < args.len()).ok_or(SYNTAX)?;
+        // As in Valkey, who announces more than there are is told the same.
+        let last = last.filter(|last| *last < args.len()).ok_or(TOO_FEW)?;
         let corners = (at + 1..last).step_by(2).map(|i| place(args, i)).collect::<Result<_, _>>()?;
         Ok((Shape { kind: Kind::Polygon(corners), unit_m: 1.0 }, last + 1 - at))
     }
