@@ -66,7 +66,7 @@ usage: gimmal-bench --limit  [--server 'NAME|PORT|COMMAND LINE']... [--loads 50:
                              [--connections 1000] [--overwriters 0] [--json FILE]
        gimmal-bench --models [--server gimmal-server] [--only 'S4, S6;S14'] [--sizes 64,512,4096,65536,2097152] [--connections 50,500]
                              [--pipelines 1,16] [--rounds 15] [--seconds 0.3] [--server-cpu 0] [--load-cpu 1] [--json FILE]
-       gimmal-bench --steps --server 'NAME|PORT|COMMAND LINE'  [--all 10000000] [--many 1000000] [--only list,set]
+       gimmal-bench --steps --server 'NAME|PORT|COMMAND LINE'  [--all 10000000] [--many 1000000] [--only list,set] [--rounds 1]
        gimmal-bench --snapshot --server 'NAME|PORT|COMMAND LINE'...  [--keys 5000000] [--writes 50000] [--probes 1000]
                              [--seconds 10] [--rounds 3] [--json FILE]
        gimmal-bench --differential [--commands 1000000] [--seed 1] [--length 3000] [--resp2 | --resp3]
