@@ -315,13 +315,7 @@ fn write(
 }
 
 /// Records and tells of what HSETEX has written.
-fn stored(
-    exec: &mut Exec<'_>,
-    mut key: Key<'_, '_>,
-    args: &Args<'_>,
-    at_ms: Option<i64>,
-    (past, kept): Written,
-) {
+fn stored(exec: &mut Exec<'_>, mut key: Key<'_, '_>, args: &Args<'_>, at_ms: Option<i64>, (past, kept): Written) {
     // What is replayed must not depend on what has expired by then: each deadline is named.
     for (expire_at_ms, fields) in kept {
         let (at, count) = (expire_at_ms.unwrap_or(0).to_string(), fields.len().to_string());
