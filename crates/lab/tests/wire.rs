@@ -1,9 +1,10 @@
-//! Runs the scripts of `tests/wire` against a server binary, once per I/O engine, and prints what was run.
+//! Runs the scripts of `tests/wire` against a server binary, once per I/O engine, a share of them under the I/O models of the
+//! papers as well, and prints what was run.
 //!
 //! | environment | meaning |
 //! |---|---|
 //! | `GIMMAL_SERVER` | the server's binary; without it `release/gimmal-server` of the target directory, if it is there |
-//! | `WIRE_ENGINES` | engines to run, `uring,epoll` by default; one that is named here must start |
+//! | `WIRE_ENGINES` | engines to run, `uring,epoll` by default, or arguments of the server such as `--io-model queue`; what is named here must start, and runs all scripts |
 //! | `WIRE_ORACLE` | a Redis to run instead, which checks the scripts themselves |
 //! | `WIRE_BLESS` | fills each `?` of the scripts with the reply |
 //!
@@ -36,7 +37,7 @@ fn run() -> Result<Tally> {
     let filters: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let mut tally = Tally::default();
     for target in targets(&mut tally)? {
-        for path in scripts(&filters)? {
+        for path in scripts(&filters)?.into_iter().filter(|path| target.runs(path)) {
             target.run(&path, &mut tally).with_context(|| path.display().to_string())?;
         }
     }
@@ -60,12 +61,34 @@ struct Target {
     program: String,
     args: Vec<String>,
     is_oracle: bool,
+    /// Runs only [`SHARE`].
+    runs_share: bool,
 }
+
+/// The papers' models, which run a share of the scripts.
+const MODELS: &[&str] = &[
+    "--io-engine epoll --epoll-trigger level --epoll-flush command",
+    "--io-engine uring-send",
+    "--io-engine uring-send --uring-order kernel",
+    "--io-model phases --io-threads 3 --io-threads-do-reads yes",
+    "--io-model queue --reply-queue lock",
+    "--io-model queue --reply-queue ms --reply-threads 2",
+    "--io-model queue --reply-queue distributed --reply-queue-partial 4 --reply-threads 2",
+];
+/// What is about connections more than about commands.
+const SHARE: &[&str] =
+    &["blocking.txt", "connection.txt", "large.txt", "protocol.txt", "pubsub.txt", "transaction.txt"];
 
 /// The servers to run: the oracle, or Gimmal with each engine that starts here.
 fn targets(tally: &mut Tally) -> Result<Vec<Target>> {
     if let Ok(program) = std::env::var("WIRE_ORACLE") {
-        return Ok(vec![Target { name: "oracle".to_owned(), program, args: Vec::new(), is_oracle: true }]);
+        return Ok(vec![Target {
+            name: "oracle".to_owned(),
+            program,
+            args: Vec::new(),
+            is_oracle: true,
+            runs_share: false,
+        }]);
     }
     let Some(program) = server_binary()? else {
         tally.not_run.push("no server binary (cargo build --release builds it, GIMMAL_SERVER names it)".to_owned());
@@ -73,12 +96,15 @@ fn targets(tally: &mut Tally) -> Result<Vec<Target>> {
     };
     let named = std::env::var("WIRE_ENGINES").ok();
     let mut targets = Vec::new();
-    for engine in named.as_deref().unwrap_or("uring,epoll").split(',') {
-        let args = vec!["--io-engine".to_owned(), engine.to_owned()];
-        let target = Target { name: engine.to_owned(), program: program.clone(), args, is_oracle: false };
+    let engines = named.as_deref().unwrap_or("uring,epoll").split(',').map(|engine| (engine, false));
+    let models = MODELS.iter().filter(|_| named.is_none()).map(|model| (*model, true));
+    for (engine, runs_share) in engines.chain(models) {
+        let given = if engine.starts_with("--") { engine.to_owned() } else { format!("--io-engine {engine}") };
+        let args = given.split_whitespace().map(str::to_owned).collect();
+        let target = Target { name: engine.to_owned(), program: program.clone(), args, is_oracle: false, runs_share };
         match target.start(&[]) {
             Ok(_) => targets.push(target),
-            Err(error) if named.is_none() && engine == "uring" => {
+            Err(error) if named.is_none() && engine.contains("uring") => {
                 tally.not_run.push(format!("the engine {engine} does not start here: {error:#}"));
             }
             Err(error) => return Err(error).context(format!("the engine {engine}")),
@@ -112,6 +138,10 @@ fn scripts(filters: &[String]) -> Result<Vec<PathBuf>> {
 }
 
 impl Target {
+    fn runs(&self, script: &Path) -> bool {
+        !self.runs_share || SHARE.iter().any(|name| script.ends_with(name))
+    }
+
     fn start(&self, script_args: &[String]) -> Result<ServerProcess> {
         let port = free_port()?;
         let mut argv = vec![self.program.clone(), "--port".into(), port.to_string()];
