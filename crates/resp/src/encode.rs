@@ -46,9 +46,29 @@ pub(crate) fn header(out: &mut Vec<u8>, kind: u8, n: usize) {
     out.truncate(end);
 }
 
+/// Written from behind, two digits of a table entry at a time, so that one copy appends all of it.
 #[inline(never)]
 fn long_header(out: &mut Vec<u8>, kind: u8, n: usize) {
-    line(out, kind, itoa::Buffer::new().format(n).as_bytes());
+    let mut text = [b'\n'; LONG_HEADER];
+    text[LONG_HEADER - 2] = b'\r';
+    let (mut rest, mut at) = (n, LONG_HEADER - 2);
+    while rest >= 100 {
+        // The last two of three digits.
+        let [_, _, tens, ones, ..] = SHORT[100 + rest % 100];
+        rest /= 100;
+        at -= 2;
+        (text[at], text[at + 1]) = (tens, ones);
+    }
+    let [_, first, second, ..] = SHORT[rest];
+    if rest >= 10 {
+        at -= 2;
+        (text[at], text[at + 1]) = (first, second);
+    } else {
+        at -= 1;
+        text[at] = first;
+    }
+    text[at - 1] = kind;
+    out.extend_from_slice(&text[at - 1..]);
 }
 
 /// Appends a line that begins with its kind.
@@ -62,6 +82,8 @@ pub(crate) fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
 
 /// The size of a table entry: room for the kind, four digits and the line end, and in the last byte the header's length.
 const SHORT_HEADER: usize = 8;
+/// Room for the kind, the 20 digits of a 64-bit number and the line end.
+const LONG_HEADER: usize = 23;
 /// Headers below this number come from the table (8 KiB, of which a server touches the few lines it uses).
 const SHORT_COUNT: usize = 1024;
 
