@@ -29,6 +29,8 @@ pub struct Command {
     pub keys: &'static [KeySpec],
     /// For commands whose keys depend on options.
     pub keys_fn: Option<KeysFn>,
+    /// Which arguments it looks for in the value at its key.
+    pub sought: Option<Sought>,
     /// Redis version that introduced it.
     pub since: &'static str,
     /// Documentation group.
@@ -59,6 +61,7 @@ impl Command {
         acl: 0,
         keys: &[],
         keys_fn: None,
+        sought: None,
         since: "1.0.0",
         group: "generic",
         complexity: "",
@@ -334,6 +337,40 @@ pub const fn key_at(at: usize, flags: u32) -> KeySpec {
 /// Keys from argument `first` to the end (`last` -1), every `step`.
 pub const fn key_range(first: usize, last: i32, step: usize, flags: u32) -> KeySpec {
     KeySpec { flags, begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 }, notes: "" }
+}
+
+/// Arguments that name members or fields which a command looks for in the one value that it works on: of several commands they are
+/// requested from memory together.
+#[derive(Debug, Clone, Copy)]
+pub struct Sought {
+    /// The first of them.
+    pub first: usize,
+    /// From one to the next.
+    pub step: usize,
+    /// Their places in the order of a sorted set are looked for as well.
+    pub places: bool,
+}
+
+impl Sought {
+    /// The one at argument `first`.
+    pub const fn at(first: usize) -> Sought {
+        Sought { first, step: usize::MAX, places: false }
+    }
+
+    /// All from argument `first` on.
+    pub const fn from(first: usize) -> Sought {
+        Sought { first, step: 1, places: false }
+    }
+
+    /// Every second one from argument `first` on.
+    pub const fn pairs(first: usize) -> Sought {
+        Sought { first, step: 2, places: false }
+    }
+
+    /// The same, with their places.
+    pub const fn with_places(self) -> Sought {
+        Sought { places: true, ..self }
+    }
 }
 
 /// One argument in COMMAND DOCS.

@@ -19,6 +19,7 @@ use crate::worker::{Local, value_arg};
 use gimmal_log::Lsn;
 use gimmal_log::mutant::{self, Mutant};
 use gimmal_log::record::Record;
+use gimmal_store::types::ahead::{self, TOGETHER};
 use gimmal_store::types::{Aggregate, Kind, Type};
 use gimmal_store::{
     Batch, Entry, EntryMut, Exclusive, Hash, LentShard, NewValue, OwnedEntry, Put, Reader, ReadersChange, Shard,
@@ -439,6 +440,29 @@ impl<'a> Exec<'a> {
         self.local.pauses_writes()
     }
 
+    /// Requests from memory what looking for these elements of the value at a key is going to read, if it is so large that this pays.
+    /// If it is not it is not looked at again in this pass.
+    pub fn request_elements<'e>(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        places: bool,
+        elements: impl FnOnce() -> ([&'e [u8]; TOGETHER], usize),
+    ) {
+        if self.local.small == Some(hash) {
+            return;
+        }
+        let Ok(mut shard) = self.try_lock(self.shared.keyspace.shard_of(hash)) else { return };
+        let value = shard.table(self.session.db).find(hash, key).map(|entry| entry.value());
+        match value.filter(|value| ahead::pays(*value)) {
+            Some(value) => {
+                let (names, found) = elements();
+                ahead::request(value, &names[..found], places);
+            }
+            None => self.local.small = Some(hash),
+        }
+    }
+
     /// Removes a key of a locked shard if it has expired.
     pub fn expire_in(&mut self, shard: &mut Shard<'_>, db: usize, name: &[u8]) {
         let hash = self.shared.keyspace.hash(name);
@@ -446,7 +470,7 @@ impl<'a> Exec<'a> {
     }
 
     /// The live value of a key, to edit in place.
-    #[inline]
+    #[inline(always)]
     pub fn write<'m>(&mut self, key: Key<'m, '_>) -> Option<EntryMut<'m>> {
         let Key { shard, hash, key: name, db, written } = key;
         if let Some(written) = written {
@@ -470,25 +494,41 @@ impl<'a> Exec<'a> {
     /// WRONGTYPE, and no change, if it holds a value of another type.
     pub fn edit<T: Kind, R>(
         &mut self,
-        mut key: Key<'_, '_>,
+        key: Key<'_, '_>,
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<Option<Edited<R>>, Stop> {
-        let mut buffer = std::mem::take(&mut self.local.scratch);
-        let mut void = false;
-        let edited = self.write(key.again()).map(|mut entry| {
-            entry.edit(&mut buffer, |value: &mut T| {
-                let result = change(value);
-                void = value.is_void();
-                result
-            })
-        });
-        self.local.scratch = buffer;
-        let Some(edited) = edited else { return Ok(None) };
-        let result = edited.ok_or_else(|| Stop::Error(WRONG_TYPE))?;
-        if void {
+        self.edit_and_answer(key, |value, _| change(value))
+    }
+
+    /// As [`Exec::edit`], for a change that answers what it sees: what is removed need not be copied, nor looked up twice.
+    ///
+    /// # Errors
+    /// As [`Exec::edit`]; then nothing is answered.
+    pub fn edit_and_answer<T: Kind, R>(
+        &mut self,
+        mut key: Key<'_, '_>,
+        change: impl FnOnce(&mut T, &mut Reply<'a>) -> R,
+    ) -> Result<Option<Edited<R>>, Stop> {
+        let Some(entry) = self.write(key.again()) else { return Ok(None) };
+        let (result, emptied) = self.edit_entry(entry, change)?;
+        if emptied {
             drop(self.remove(key));
         }
-        Ok(Some(Edited { result, emptied: void }))
+        Ok(Some(Edited { result, emptied }))
+    }
+
+    /// Changes the aggregate of an entry; also says whether that has left no element.
+    #[inline]
+    fn edit_entry<T: Kind, R>(
+        &mut self,
+        mut entry: EntryMut<'_>,
+        change: impl FnOnce(&mut T, &mut Reply<'a>) -> R,
+    ) -> Result<(R, bool), Stop> {
+        let edited = entry.edit(&mut self.local.scratch, |value: &mut T| {
+            let result = change(value, &mut self.reply);
+            (result, value.is_void())
+        });
+        edited.ok_or_else(|| Stop::Error(WRONG_TYPE))
     }
 
     /// As [`Exec::edit`]; a missing key is made with an empty value, and is not kept if that stays empty.
@@ -497,16 +537,16 @@ impl<'a> Exec<'a> {
         mut key: Key<'_, '_>,
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<Edited<R>, Stop> {
-        let mut change = Some(change);
-        let edited = self.edit(key.again(), |value: &mut T| change.take().map(|change| change(value)))?;
-        match (edited, change) {
-            (Some(Edited { result: Some(result), emptied }), _) => Ok(Edited { result, emptied }),
-            (_, Some(change)) => Ok(self.create(key, change)),
-            _ => unreachable!("the change was made, or was not needed"),
+        let Some(entry) = self.write(key.again()) else { return Ok(self.create(key, change)) };
+        let (result, emptied) = self.edit_entry(entry, |value, _| change(value))?;
+        if emptied {
+            drop(self.remove(key));
         }
+        Ok(Edited { result, emptied })
     }
 
     /// Makes a missing key with what `change` puts into an empty value.
+    #[inline(never)]
     fn create<T: Kind, R>(&mut self, key: Key<'_, '_>, change: impl FnOnce(&mut T) -> R) -> Edited<R> {
         let mut value = T::new_in(Vec::new());
         let result = change(&mut value);

@@ -11,7 +11,7 @@
 
 use crate::args::Args;
 use crate::batch::{Parsed, Scratch};
-use crate::command::Entry;
+use crate::command::{Entry, Sought};
 use crate::connection::Connection;
 use crate::dispatch;
 use crate::exec::{Exec, Outcome};
@@ -21,6 +21,7 @@ use crate::worker::State;
 use gimmal_log::Lsn;
 use gimmal_resp::Span;
 use gimmal_store::Batch;
+use gimmal_store::types::ahead::TOGETHER;
 
 /// What bounds a connection's batch, and what its replies depend on.
 pub struct Turn {
@@ -103,6 +104,11 @@ fn run(
     exec.reply.switch(exec.session.resp3);
     let is_brief = |command: &Parsed| entry.is_brief && command.spans.len() <= FEW_ARGUMENTS;
     let most = if is_brief(&commands[0]) { exec.local.timed_together } else { 1 };
+    if let Some(sought) = entry.command.sought
+        && most > 1
+    {
+        request(exec, entry, sought, commands, buffer, spans);
+    }
     let mut end = exec.reply.output().end();
     let enough = end + SHORT_REPLY.min(exec.local.large_reply);
     let mut ran = 0;
@@ -130,6 +136,42 @@ fn run(
             return (ran, Ok(()));
         }
     }
+}
+
+/// Requests from memory the elements that the first commands look for, if there are several of one name and key.
+#[inline]
+fn request(
+    exec: &mut Exec<'_>,
+    entry: &'static Entry,
+    sought: Sought,
+    commands: &[Parsed],
+    buffer: &[u8],
+    spans: &[Span],
+) {
+    let Some((_, hash)) = commands[0].hint else { return };
+    let is_alike = |command: &&Parsed| {
+        command.named.entry.is_some_and(|other| std::ptr::eq(other, entry))
+            && command.named.fits
+            && !command.detached
+            && command.hint.is_some_and(|(_, other)| other == hash)
+    };
+    if !commands.get(1).is_some_and(|next| is_alike(&next)) {
+        return;
+    }
+    let arguments = |command: &Parsed| Args::new(buffer, &spans[command.spans.clone()], &[]);
+    let key = arguments(&commands[0]).at(entry.first_key);
+    exec.request_elements(hash, key, sought.places, || {
+        let (mut names, mut found): ([&[u8]; TOGETHER], _) = ([&[]; TOGETHER], 0);
+        for command in commands.iter().take(RUN).take_while(is_alike) {
+            let args = arguments(command);
+            let all = (sought.first..args.len()).step_by(sought.step);
+            for (name, i) in names[found..].iter_mut().zip(all) {
+                *name = args.at(i);
+                found += 1;
+            }
+        }
+        (names, found)
+    });
 }
 
 /// Whether something is to be done before the next command.

@@ -179,6 +179,8 @@ pub struct Local {
     pub random: Random,
     /// A buffer for editing small aggregates.
     pub scratch: Vec<u8>,
+    /// The key of a value that was found too small in this pass for its elements to be requested ahead.
+    pub small: Option<Hash>,
     /// Keys that this worker made ready for who waits for them, in order.
     pub ready_keys: VecDeque<(usize, Box<[u8]>)>,
     /// The command that runs has begun to wait.
@@ -444,6 +446,7 @@ impl State {
         local.pass_began = local.lap;
         local.commands_before_pass = local.stats.commands.value();
         local.has_parked = false;
+        local.small = None;
         local.look_at(&self.shared.settings);
         // In this order: who starts the log ends the load afterwards, so no write is let in that is not logged.
         local.loading = self.shared.persist.load.is_under_way();
@@ -619,6 +622,7 @@ impl Local {
             appender: shared.log.appender(id),
             scratch: Vec::new(),
             ready_keys: VecDeque::new(),
+            small: None,
             blocking: None,
             serving: false,
             replay_clock_ms: 0,

@@ -608,30 +608,29 @@ impl RawEntry {
         unsafe { std::slice::from_raw_parts(self.0.add(shape.value_at).as_ptr(), shape.value_len) }
     }
 
-    /// A packed aggregate for a change, as a copy in `buffer`, which comes back if there is none. The entry is then to be given the
-    /// result by [`RawEntry::overwrite_packed`], or freed by [`RawEntry::free_shell`].
-    pub(crate) fn lift_packed(self, buffer: Vec<u8>) -> Result<Aggregate, Vec<u8>> {
-        let header = self.header();
-        if header.encoding() != PACKED {
+    /// A packed aggregate of this type for a change, as a copy in `buffer`, which comes back if there is none. The entry is then to
+    /// be given the result by [`RawEntry::overwrite_packed`], or freed by [`RawEntry::free_shell`].
+    #[inline]
+    pub(crate) fn lift_packed(self, kind: Type, buffer: Vec<u8>) -> Result<Aggregate, Vec<u8>> {
+        if self.header().kind != (kind as u8) << 4 | PACKED {
             return Err(buffer);
         }
         let buf = PackedBuf::copy_in(buffer, Packed::new(self.packed_bytes()));
-        Ok(Aggregate::from_packed(header.kind(), buf))
+        Ok(Aggregate::from_packed(kind, buf))
     }
 
-    /// A tree for a change, taken out, and the place to which [`put_tree_at`] is to write it again; or the entry is freed by
-    /// [`RawEntry::free_shell`].
+    /// A tree of this type for a change, taken out, and the place to which [`put_tree_at`] is to write it again; or the entry is freed
+    /// by [`RawEntry::free_shell`].
     #[inline]
-    pub(crate) fn lift_tree(self) -> Option<(LargeTree, NonNull<*mut u8>)> {
-        let header = self.header();
-        if header.encoding() != TREE {
+    pub(crate) fn lift_tree(self, kind: Type) -> Option<(LargeTree, NonNull<*mut u8>)> {
+        if self.header().kind != (kind as u8) << 4 | TREE {
             return None;
         }
         // SAFETY: an entry of this encoding has the address of a tree of its type there, aligned to 8; the caller does not use the
         // entry's copy of it again.
         unsafe {
             let place = self.0.add(self.shape().value_at).cast::<*mut u8>();
-            Some((from_raw(header.kind(), place.read()), place))
+            Some((from_raw(kind, place.read()), place))
         }
     }
 
@@ -798,6 +797,7 @@ impl RawEntry {
 }
 
 /// The address that an entry keeps of a tree, which it then owns.
+#[inline]
 fn into_raw(tree: LargeTree) -> *mut u8 {
     match tree {
         LargeTree::List(tree) => Box::into_raw(tree).cast(),
@@ -812,6 +812,7 @@ fn into_raw(tree: LargeTree) -> *mut u8 {
 ///
 /// # Safety
 /// The address came from `into_raw` of a tree of this type and is used once.
+#[inline]
 unsafe fn from_raw(kind: Type, tree: *mut u8) -> LargeTree {
     // SAFETY: by this function's contract.
     unsafe {

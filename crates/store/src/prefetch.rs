@@ -44,3 +44,13 @@ pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
+
+/// Requests all lines of some values at once, where reading them in turn would wait for one after another.
+#[inline]
+pub(crate) fn prefetch_all<T>(values: &[T]) {
+    const LINE: usize = 64;
+    let begin = values.as_ptr().cast::<u8>();
+    for line in 0..size_of_val(values).div_ceil(LINE) {
+        prefetch(begin.wrapping_add(line * LINE));
+    }
+}

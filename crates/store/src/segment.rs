@@ -204,11 +204,16 @@ impl Segment {
     ) -> Option<(usize, RawEntry)> {
         debug_assert_eq!(buckets, self.buckets());
         let home = home(fingerprint, buckets);
+        let mut bucket = home;
         // A loop, so that the comparison is inlined once.
-        for bucket in [home, next(home, buckets)] {
+        loop {
             if let Some(found) = self.find_in(bucket, fingerprint, &is_it) {
                 return Some(found);
             }
+            if bucket != home || buckets == 1 {
+                break;
+            }
+            bucket = next(home, buckets);
         }
         if self.is_spilled() { self.find_spilled(buckets, fingerprint, &is_it) } else { None }
     }

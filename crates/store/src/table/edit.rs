@@ -8,9 +8,8 @@ use super::{Location, Table};
 use crate::entry::{Body, Content, Entry, INLINE_MAX, RawEntry, put_tree_at};
 use crate::hash::Hash;
 use crate::rope::Rope;
-use crate::types::{Aggregate, Kind, LargeTree, Parts};
+use crate::types::{Aggregate, Kind, Parts};
 use crate::value::{Encoding, Large, NewValue, StringRef, ValueRef};
-use std::ptr::NonNull;
 
 /// An entry that can be changed; reached through [`Table::find_mut`] only.
 pub struct EntryMut<'a> {
@@ -193,83 +192,61 @@ impl<'a> EntryMut<'a> {
 
     /// Changes an aggregate: `change` gets it, packed ones as a copy in `buffer`, which is handed back to be used again. `None`, and
     /// no change, if the value is of another type. A value that `change` left without elements is the caller's to remove.
+    #[inline]
     pub fn edit<T: Kind, R>(&mut self, buffer: &mut Vec<u8>, change: impl FnOnce(&mut T) -> R) -> Option<R> {
-        match self.at.entry.lift_tree() {
-            Some((tree, place)) => self.edit_tree(tree, place, buffer, change),
-            None => self.edit_packed(buffer, change),
-        }
-    }
-
-    /// Changes a tree that was lifted from this place of the entry. Mostly it is one afterwards: then it is written back to where it
-    /// was, and its own growth is all that is to be accounted for.
-    fn edit_tree<T: Kind, R>(
-        &mut self,
-        tree: LargeTree,
-        place: NonNull<*mut u8>,
-        buffer: &mut Vec<u8>,
-        change: impl FnOnce(&mut T) -> R,
-    ) -> Option<R> {
-        let before = tree.memory_bytes();
-        let mut value = Aggregate::from_tree(tree);
-        // Were `change` to unwind, both this value and the entry would own the tree.
-        let bomb = AbortOnUnwind;
-        let result = T::of(&mut value).map(change);
+        let old = self.at.entry;
+        let (value, place, before) = match old.lift_tree(T::TYPE) {
+            Some((tree, place)) => {
+                let before = tree.memory_bytes();
+                (Aggregate::from_tree(tree), Some(place), before)
+            }
+            None => match old.lift_packed(T::TYPE, std::mem::take(buffer)) {
+                Ok(value) => (value, None, 0),
+                Err(unused) => {
+                    *buffer = unused;
+                    return None;
+                }
+            },
+        };
+        // Were `change` to unwind, both this value and the entry would own a tree.
+        let bomb = place.map(|_| AbortOnUnwind);
+        let mut value = T::of(value).expect("a value of the type that was asked for");
+        let result = change(&mut value);
         std::mem::forget(bomb);
-        let kind = value.kind();
-        match value.into_parts() {
-            Parts::Tree(tree) => {
+        // Mostly it has the form that it had: then it is written back to where it was.
+        match (value.into_aggregate().into_parts(), place) {
+            (Parts::Tree(tree), Some(place)) => {
                 let after = tree.memory_bytes();
                 // SAFETY: the entry is as it was, since `change` could not reach it; a value does not change its type.
                 unsafe { put_tree_at(place, tree) };
                 self.table.account(after, before);
             }
-            Parts::Packed(buf) => {
-                let before = self.at.entry.size() + before;
-                self.reallocate(Body::Packed(kind, buf.view().bytes()));
-                *buffer = buf.into_buffer();
-                self.table.account(self.at.entry.memory_bytes(), before);
-            }
-        }
-        self.table.note_fields(self.at.segment, self.at.entry, self.hash);
-        result
-    }
-
-    fn edit_packed<T: Kind, R>(&mut self, buffer: &mut Vec<u8>, change: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let before = self.at.entry.memory_bytes();
-        let old = self.at.entry;
-        let mut value = match old.lift_packed(std::mem::take(buffer)) {
-            Ok(value) => value,
-            Err(unused) => {
-                *buffer = unused;
-                return None;
-            }
-        };
-        let result = T::of(&mut value).map(change);
-        let kind = value.kind();
-        match value.into_parts() {
-            Parts::Packed(buf) => {
+            (Parts::Tree(tree), None) => self.reallocate(Body::Tree(tree), before),
+            (Parts::Packed(buf), place) => {
                 let bytes = buf.view().bytes();
-                if !old.overwrite_packed(kind, bytes) {
-                    self.reallocate(Body::Packed(kind, bytes));
+                if place.is_some() || !old.overwrite_packed(T::TYPE, bytes) {
+                    self.reallocate(Body::Packed(T::TYPE, bytes), before);
                 }
                 *buffer = buf.into_buffer();
             }
-            Parts::Tree(tree) => self.reallocate(Body::Tree(tree)),
         }
-        self.table.account(self.at.entry.memory_bytes(), before);
         self.table.note_fields(self.at.segment, self.at.entry, self.hash);
-        result
+        Some(result)
     }
 
-    /// Moves the entry to a new allocation with another body; what it had was lifted out or copied. Key, expiry and clock stay.
-    fn reallocate(&mut self, body: Body<'_>) {
+    /// Moves the entry to a new allocation with another body; what it had was lifted out, and took so many bytes, or was copied. Key,
+    /// expiry and clock stay.
+    #[inline(never)]
+    fn reallocate(&mut self, body: Body<'_>, lifted: usize) {
         let old = self.at.entry;
+        let before = old.size() + lifted;
         let (clock, epoch) = (Entry::new(old).clock(), old.epoch());
         let content = Content { body, expire_at_ms: old.expire_at_ms(), clock, modified: false, epoch };
         let new = RawEntry::allocate(old.key(), content);
         self.at.segment.set(self.at.index, self.hash.fingerprint(), new);
         old.free_shell();
         self.at.entry = new;
+        self.table.account(new.memory_bytes(), before);
     }
 
     /// Changes a rope in place and accounts for its memory.

@@ -9,6 +9,8 @@
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
+use super::ahead::TOGETHER;
+use super::page::{Page, lower_bound_evenly};
 use super::tree::{Cursor, Order, Position, Tree};
 use crate::hash::siphash13;
 
@@ -64,6 +66,20 @@ pub fn tag_of(key: &[u8]) -> u32 {
     (siphash13(*SEED, key) >> 32) as u32
 }
 
+/// An item whose bytes were requested from memory.
+#[derive(Clone, Copy)]
+pub(super) struct Requested<'d> {
+    page: &'d Page<u32>,
+    index: usize,
+}
+
+impl<'d> Requested<'d> {
+    /// Its bytes, which one now waits for.
+    pub(super) fn item(self) -> &'d [u8] {
+        self.page.item(self.index)
+    }
+}
+
 /// Where the item with some key is or would be; good until the next change.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -111,7 +127,7 @@ impl<K: Keyed> Dict<K> {
         self.locate(tag_of(key), key).ok().map(|(_, item)| item)
     }
 
-    /// The item with this key and its place, or the place where it would be inserted.
+    /// The item with this key and its place, which is within its page, or the place where it would be inserted.
     #[inline]
     fn locate(&self, tag: u32, key: &[u8]) -> Result<(Position, &[u8]), Position> {
         let place = self.seek(tag);
@@ -127,8 +143,7 @@ impl<K: Keyed> Dict<K> {
             && at == tag
         {
             if K::key(item) == key {
-                let found = if ahead == 0 { place } else { self.tree.seek_rank(self.tree.rank(&place) + ahead) };
-                return Ok((found, item));
+                return Ok((self.tree.seek_rank(self.tree.rank(&place) + ahead), item));
             }
             ahead += 1;
             cursor.next();
@@ -136,8 +151,33 @@ impl<K: Keyed> Dict<K> {
         Err(place)
     }
 
+    /// Requests from memory what looking for these keys, or removing them, is going to read, for all of them at once. Returns where an
+    /// item was found that is probably the key's.
+    pub(super) fn request(&self, keys: &[&[u8]], removes: bool) -> [Option<Requested<'_>>; TOGETHER] {
+        let mut tags = [0; TOGETHER];
+        tags.iter_mut().zip(keys).for_each(|(tag, key)| *tag = tag_of(key));
+        // On the page that begins with this hash, where a search comes by way of the page before, which may end with it.
+        let child = |tag: u32, tags: &[u32], _: &[()]| child_with(tags, tag.saturating_add(1));
+        let pages = self.tree.request_pages(&tags[..keys.len().min(TOGETHER)], child);
+        let mut found = [None; TOGETHER];
+        for ((found, page), tag) in found.iter_mut().zip(pages).zip(tags) {
+            *found = page.map(|page| (tag, page));
+        }
+        found.iter().flatten().for_each(|(_, page)| page.request_ends());
+        found.iter().flatten().for_each(|(tag, page)| page.request_guess(*tag));
+        found.map(|found| {
+            let (tag, page) = found?;
+            let index = page.lower_bound_evenly(tag);
+            page.request_item(index);
+            if removes {
+                page.request_behind(index);
+            }
+            (page.tags().get(index) == Some(&tag)).then_some(Requested { page, index })
+        })
+    }
+
     fn seek(&self, tag: u32) -> Position {
-        self.tree.seek_page(|first, ()| first < tag, |page| page.lower_bound_evenly(tag))
+        self.tree.seek_by(|tags, _| child_with(tags, tag), |page| page.lower_bound_evenly(tag))
     }
 
     /// Where the item with this key is, or would be: for an edit that looks first.
@@ -148,14 +188,13 @@ impl<K: Keyed> Dict<K> {
 
     /// The item at a place.
     pub fn at(&self, place: &Place) -> Option<&[u8]> {
-        let position = place.at.as_ref().ok()?;
-        self.tree.cursor(position).item().map(|(_, item)| item)
+        self.tree.here(place.at.as_ref().ok()?).map(|(_, item)| item)
     }
 
     /// Inserts an item at its key's place, or replaces the one there; true if it is new.
     pub fn put_at(&mut self, place: &Place, item: &[u8]) -> bool {
         match &place.at {
-            Ok(position) => self.tree.replace(position, place.tag, item),
+            Ok(position) => self.tree.replace_here(position, place.tag, item),
             Err(position) => self.tree.insert(position, place.tag, item),
         }
         place.at.is_err()
@@ -164,7 +203,7 @@ impl<K: Keyed> Dict<K> {
     /// Removes the item at a place; true if there is one.
     pub fn remove_at(&mut self, place: &Place) -> bool {
         if let Ok(position) = &place.at {
-            self.tree.remove(position);
+            self.tree.remove_here(position);
         }
         place.at.is_ok()
     }
@@ -212,7 +251,7 @@ impl<K: Keyed> Dict<K> {
 
     /// Removes the item with so many before it.
     pub fn remove_nth(&mut self, rank: usize) {
-        self.tree.remove(&self.tree.seek_rank(rank));
+        self.tree.remove_here(&self.tree.seek_rank(rank));
     }
 
     /// The item with so many before it: by a random number, a random item.
@@ -246,6 +285,12 @@ impl<K: Keyed> Dict<K> {
         }
         0
     }
+}
+
+/// The last of a node's children whose first tag is below this one, or child 0: nodes split hashes evenly too.
+#[inline]
+fn child_with(tags: &[u32], tag: u32) -> usize {
+    lower_bound_evenly(tags, tag, |_| {}).saturating_sub(1)
 }
 
 /// A walk over a dict in the order of hashes.

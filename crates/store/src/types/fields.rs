@@ -42,6 +42,11 @@ impl FieldsTree {
     pub(super) fn free_cost(&self) -> usize {
         self.dict.free_cost() + self.deadlines.free_cost()
     }
+
+    /// See [`super::ahead`].
+    pub(super) fn request(&self, fields: &[&[u8]]) {
+        self.dict.request(fields, false);
+    }
 }
 
 /// One field.

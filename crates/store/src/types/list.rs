@@ -9,7 +9,7 @@
 //! all elements count as if they were in one.
 
 use super::packed::{Items, Packed, PackedBuf};
-use super::tree::{Cursor, Iter, Order, Tree};
+use super::tree::{Cursor, Iter, Order, Position, Tree};
 use super::{Form, LargeTree, Repr};
 use std::ops::Range;
 
@@ -46,8 +46,8 @@ impl ListTree {
         *self.listpack.get_or_insert_with(|| self.tree.iter().map(|((), element)| listpack_entry(element)).sum())
     }
 
-    fn insert(&mut self, index: usize, element: &[u8]) {
-        self.tree.insert(&self.tree.seek_rank(index), (), element);
+    fn insert(&mut self, place: &Position, element: &[u8]) {
+        self.tree.insert(place, (), element);
         if let Some(bytes) = &mut self.listpack {
             *bytes += listpack_entry(element);
         }
@@ -55,7 +55,7 @@ impl ListTree {
 
     fn remove_range(&mut self, range: Range<usize>) {
         if range.len() == 1 {
-            return self.remove(range.start);
+            return self.take(&self.tree.seek_rank(range.start), |_| {});
         }
         self.listpack = match self.listpack {
             Some(bytes) if range.len() <= RECOUNTED => {
@@ -68,13 +68,14 @@ impl ListTree {
         drop(self.tree.remove_range(range));
     }
 
-    /// Removes one element, which is there.
-    fn remove(&mut self, index: usize) {
-        let place = self.tree.seek_rank(index);
-        if let (Some(bytes), Some(((), element))) = (&mut self.listpack, self.tree.here(&place)) {
+    /// Removes the element at a place, which is within its page, after `look` has seen it.
+    fn take(&mut self, place: &Position, look: impl FnOnce(&[u8])) {
+        let ((), element) = self.tree.here(place).expect("the caller has found the element");
+        if let Some(bytes) = &mut self.listpack {
             *bytes -= listpack_entry(element);
         }
-        self.tree.remove(&place);
+        look(element);
+        self.tree.remove_here(place);
     }
 }
 
@@ -373,10 +374,6 @@ impl List {
     /// Adds an element at an end, as it was [expected](List::expect) to be.
     #[inline]
     pub fn push(&mut self, end: End, element: &[u8]) {
-        let index = match end {
-            End::Head => 0,
-            End::Tail => self.view().len(),
-        };
         if let Repr::Packed(buf) = &mut self.repr {
             if buf.fits(element.len()) {
                 match end {
@@ -387,7 +384,33 @@ impl List {
             }
             self.grow();
         }
-        self.tree_mut().insert(index, element);
+        let list = self.tree_mut();
+        let place = match end {
+            End::Head => list.tree.first(),
+            End::Tail => list.tree.end(),
+        };
+        list.insert(&place, element);
+    }
+
+    /// Removes the element at an end of a list that has one, after `look` has seen it.
+    #[inline]
+    pub fn pop(&mut self, end: End, limit: NodeLimit, look: impl FnOnce(&[u8])) {
+        match &mut self.repr {
+            Repr::Packed(buf) => {
+                let index = if end == End::Head { 0 } else { buf.view().len() - 1 };
+                let (at, element) = buf.view().nth(index).expect("a list has elements");
+                look(element);
+                buf.remove(at);
+            }
+            Repr::Tree(list) => {
+                let place = match end {
+                    End::Head => list.tree.first(),
+                    End::Tail => list.tree.last(),
+                };
+                list.take(&place, look);
+            }
+        }
+        self.shrunk(limit);
     }
 
     /// Adds an element before that at an index, or behind the last; it was [expected](List::expect).
@@ -399,7 +422,8 @@ impl List {
             }
             self.grow();
         }
-        self.tree_mut().insert(index, element);
+        let list = self.tree_mut();
+        list.insert(&list.tree.seek_rank(index), element);
     }
 
     /// Puts an element in the place of the one at an index, which exists; it was [expected](List::expect).
@@ -417,7 +441,7 @@ impl List {
         let place = tree.tree.seek_rank(index);
         let (_, old) = tree.tree.cursor(&place).item().expect("the caller looked");
         let old = listpack_entry(old);
-        tree.tree.replace(&place, (), element);
+        tree.tree.replace_here(&place, (), element);
         tree.listpack = tree.listpack.map(|bytes| bytes - old + listpack_entry(element));
         self.shrunk(limit);
     }

@@ -8,6 +8,7 @@
 //! value (`List`, …) that [`crate::EntryMut::edit`] hands to writers. An edit of a packed value works on a copy in a buffer that
 //! is used again, and the result is copied back into the entry: two copies of at most a kilobyte.
 
+pub mod ahead;
 pub mod algebra;
 mod deadlines;
 pub mod dict;
@@ -138,6 +139,7 @@ impl Aggregate {
     }
 
     /// Its parts, to be stored.
+    #[inline]
     pub(crate) fn into_parts(self) -> Parts {
         match self {
             Self::List(list) => parts(list.into_repr(), LargeTree::List),
@@ -148,6 +150,7 @@ impl Aggregate {
         }
     }
 
+    #[inline]
     pub(crate) fn from_packed(kind: Type, buf: PackedBuf) -> Self {
         match kind {
             Type::List => Self::List(List::from_repr(Repr::Packed(buf))),
@@ -158,6 +161,7 @@ impl Aggregate {
         }
     }
 
+    #[inline]
     pub(crate) fn from_tree(tree: LargeTree) -> Self {
         match tree {
             LargeTree::List(tree) => Self::List(List::from_repr(Repr::Tree(tree))),
@@ -171,6 +175,9 @@ impl Aggregate {
 
 /// A type of aggregate, for code that is written once for all of them.
 pub trait Kind: Sized {
+    /// Its type.
+    const TYPE: Type;
+
     /// An empty value, in this buffer while it is small.
     fn new_in(buffer: Vec<u8>) -> Self;
 
@@ -178,7 +185,7 @@ pub trait Kind: Sized {
     fn into_aggregate(self) -> Aggregate;
 
     /// The value, if it is of this type.
-    fn of(value: &mut Aggregate) -> Option<&mut Self>;
+    fn of(value: Aggregate) -> Option<Self>;
 
     /// Whether it has no elements: such a value is not kept, but for a stream.
     fn is_void(&self) -> bool;
@@ -188,20 +195,25 @@ pub trait Kind: Sized {
 }
 
 macro_rules! kind {
-    ($name:ty, $variant:ident, $buffer:ident => $empty:expr, $void:expr, $same:expr) => {
+    ($name:ty, $variant:ident, $type:expr, $buffer:ident => $empty:expr, $void:expr, $same:expr) => {
         impl Kind for $name {
+            const TYPE: Type = $type;
+
             fn new_in($buffer: Vec<u8>) -> Self {
                 $empty
             }
 
+            #[inline]
             fn into_aggregate(self) -> Aggregate {
                 Aggregate::$variant(self)
             }
 
-            fn of(value: &mut Aggregate) -> Option<&mut Self> {
+            #[inline]
+            fn of(value: Aggregate) -> Option<Self> {
                 if let Aggregate::$variant(value) = value { Some(value) } else { None }
             }
 
+            #[inline]
             fn is_void(&self) -> bool {
                 let void: fn(&$name) -> bool = $void;
                 void(self)
@@ -215,11 +227,11 @@ macro_rules! kind {
     };
 }
 
-kind!(List, List, buffer => List::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
-kind!(Set, Set, buffer => Set::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
-kind!(SortedSet, SortedSet, buffer => SortedSet::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
-kind!(Fields, Hash, buffer => Fields::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
-kind!(Box<Stream>, Stream, _buffer => Box::default(), |_| false, |a, b| Stream::is_same(a, b));
+kind!(List, List, Type::List, buffer => List::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(Set, Set, Type::Set, buffer => Set::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(SortedSet, SortedSet, Type::SortedSet, buffer => SortedSet::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(Fields, Hash, Type::Hash, buffer => Fields::empty_in(buffer), |value| value.view().is_empty(), |a, b| a.view().is_same(b.view()));
+kind!(Box<Stream>, Stream, Type::Stream, _buffer => Box::default(), |_| false, |a, b| Stream::is_same(a, b));
 
 /// A value taken apart: what an entry stores.
 pub(crate) enum Parts {
@@ -227,6 +239,7 @@ pub(crate) enum Parts {
     Tree(LargeTree),
 }
 
+#[inline]
 fn parts<T>(repr: Repr<T>, tree: fn(Box<T>) -> LargeTree) -> Parts {
     match repr {
         Repr::Packed(buf) => Parts::Packed(buf),
@@ -261,6 +274,7 @@ impl LargeTree {
     }
 
     /// Bytes of memory.
+    #[inline]
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::List(tree) => tree.memory_bytes(),

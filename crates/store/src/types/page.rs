@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::packed::{item_size, push_len, read_len};
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_all};
 
 /// Live bytes above which a page is split.
 pub(super) const PAGE_MAX: usize = 4096;
@@ -25,6 +25,8 @@ const LARGE_MARK: u8 = 0xFF;
 const LARGE_SIZE: usize = 3;
 /// Counters of an `Arc`, and what an allocation is rounded up by.
 const LARGE_OVERHEAD: usize = 32;
+/// Of an item that may be longer so many bytes are requested: its key is mostly within them.
+const SHORT_ITEM: usize = 64;
 /// Dead bytes that are not worth a compaction.
 const DEAD_MIN: usize = 256;
 
@@ -185,11 +187,26 @@ impl<T: Copy> Page<T> {
 
     /// Takes the items from `at` on into a page of their own.
     pub fn split_off(&mut self, at: usize) -> Self {
+        let few = self.len() / 8;
+        if at <= few || self.len() - at <= few {
+            return self.split_few_off(at);
+        }
         let upper = self.part(at..self.len());
         if at < self.len() {
             *self = self.part(0..at);
         }
         upper
+    }
+
+    /// As [`Page::split_off`] near an end, as it happens to pages that fill in order: the many stay where they are.
+    fn split_few_off(&mut self, at: usize) -> Self {
+        let (few, is_upper) = if at > self.len() / 2 { (at..self.len(), true) } else { (0..at, false) };
+        let other = self.part(few.clone());
+        self.remove_range(few);
+        self.tags.shrink_to_fit();
+        self.slots.shrink_to_fit();
+        self.data.shrink_to_fit();
+        if is_upper { other } else { std::mem::replace(self, other) }
     }
 
     /// Appends all items of another page.
@@ -345,7 +362,57 @@ fn reserve<E>(vec: &mut Vec<E>, more: usize) {
     }
 }
 
+/// Requests from memory, for searches that are made together: each goes as far as what the one before it has brought.
+impl<T: Copy> Page<T> {
+    /// Requests what says where tags and items are.
+    #[inline]
+    pub(super) fn request(&self) {
+        prefetch_all(std::slice::from_ref(self));
+    }
+
+    /// Requests all tags.
+    #[inline]
+    pub(super) fn request_tags(&self) {
+        prefetch_all(&self.tags);
+    }
+
+    /// Requests the place of item `index`, if there is one.
+    #[inline]
+    pub(super) fn request_slot(&self, index: usize) {
+        self.slots.get(index).into_iter().for_each(|slot| prefetch(slot));
+    }
+
+    /// Requests what removing item `index` moves.
+    #[inline]
+    pub(super) fn request_behind(&self, index: usize) {
+        self.tags.get(index..).into_iter().for_each(prefetch_all);
+        self.slots.get(index..).into_iter().for_each(prefetch_all);
+    }
+
+    /// Requests the bytes of item `index`, if there is one.
+    #[inline]
+    pub(super) fn request_item(&self, index: usize) {
+        let begin = self.slots.get(index).and_then(|slot| self.data.get(usize::from(*slot)..));
+        begin.into_iter().for_each(|item| prefetch_all(&item[..item.len().min(SHORT_ITEM)]));
+    }
+}
+
 impl Page<u32> {
+    /// Requests the tags that a search by proportion begins with.
+    #[inline]
+    pub(super) fn request_ends(&self) {
+        self.tags.first().into_iter().chain(self.tags.last()).for_each(|tag| prefetch(tag));
+    }
+
+    /// Requests the tag with which such a search goes on, and its item's place.
+    #[inline]
+    pub(super) fn request_guess(&self, tag: u32) {
+        if let Some(at) = guess(&self.tags, tag) {
+            prefetch(&raw const self.tags[at]);
+            prefetch(&raw const self.slots[at]);
+        }
+    }
+
     /// The first index whose tag is not below this one, where tags are spread as hashes are.
     #[inline]
     pub fn lower_bound_evenly(&self, tag: u32) -> usize {
@@ -358,17 +425,9 @@ impl Page<u32> {
 /// off, so that a search reads two or three lines instead of halving its way through all. The guess is told.
 #[inline]
 pub(super) fn lower_bound_evenly(tags: &[u32], tag: u32, guessed: impl FnOnce(usize)) -> usize {
-    let (Some(first), Some(last)) = (tags.first(), tags.last()) else { return 0 };
-    if tag <= *first {
-        return 0;
-    }
-    if tag > *last {
-        return tags.len();
-    }
-    // The last is not below `tag`, the first is; so they differ.
-    let span = u64::from(*last - *first);
-    let guess = u64::from(tag - *first) * (tags.len() as u64 - 1) / span;
-    let mut at = usize::try_from(guess).map_or(tags.len() - 1, |guess| guess.min(tags.len() - 1));
+    let Some(mut at) = guess(tags, tag) else {
+        return if tags.last().is_some_and(|last| tag > *last) { tags.len() } else { 0 };
+    };
     guessed(at);
     // Doubling steps, should the tags not be even after all.
     let mut step = 1;
@@ -393,6 +452,18 @@ pub(super) fn lower_bound_evenly(tags: &[u32], tag: u32, guessed: impl FnOnce(us
         at = low;
         step *= 2;
     }
+}
+
+/// Where a tag is by proportion, if it is above the first and not above the last.
+#[inline]
+fn guess(tags: &[u32], tag: u32) -> Option<usize> {
+    let (first, last) = (*tags.first()?, *tags.last()?);
+    if tag <= first || tag > last {
+        return None;
+    }
+    let guess = u64::from(tag - first) * (tags.len() as u64 - 1) / u64::from(last - first);
+    // Not above the last index.
+    Some(guess as usize)
 }
 
 #[cfg(test)]

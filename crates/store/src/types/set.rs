@@ -41,6 +41,11 @@ impl SetTree {
     pub(super) fn free_cost(&self) -> usize {
         self.dict.free_cost()
     }
+
+    /// See [`super::ahead`].
+    pub(super) fn request(&self, members: &[&[u8]]) {
+        self.dict.request(members, false);
+    }
 }
 
 /// A set, borrowed.

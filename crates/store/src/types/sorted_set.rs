@@ -13,9 +13,11 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
+use super::ahead::{TOGETHER, is_large};
 use super::dict::{Dict, Keyed};
+use super::list::End;
 use super::packed::{HEADER, Items, PACKED_MAX, Packed, PackedBuf};
-use super::tree::{Cursor, Order, Position, Tree};
+use super::tree::{Cursor, Order, Position, Tree, last_before};
 use super::{Form, Limits, Repr};
 
 /// Order by score, then by the member's bytes.
@@ -48,6 +50,8 @@ pub struct SortedSetTree {
     by_score: Tree<ByScore>,
     by_name: Dict<ScoredMember>,
     form: Form,
+    /// So many of the members that are popped next were requested from memory.
+    requested: usize,
 }
 
 impl SortedSetTree {
@@ -433,6 +437,32 @@ impl SortedSetTree {
         )
     }
 
+    /// See [`super::ahead`].
+    pub(super) fn request(&self, members: &[&[u8]], places: bool) {
+        let items = self.by_name.request(members, false);
+        if !places {
+            return;
+        }
+        let (mut keys, mut count) = ([Scored { member: &[], score: 0.0 }; TOGETHER], 0);
+        for item in items.into_iter().flatten() {
+            keys[count] = Scored::read(item.item());
+            count += 1;
+        }
+        let pages = self.by_score.request_pages(&keys[..count], |key, tags, rests| {
+            last_before(tags, rests, |first, name| {
+                Scored { member: name, score: first }.is_before(key.score, key.member)
+            })
+        });
+        let found = || pages.iter().flatten().zip(&keys);
+        found().for_each(|(page, _)| page.request_tags());
+        let mut places = [0; TOGETHER];
+        for ((page, key), place) in found().zip(&mut places) {
+            *place = page.tags().partition_point(|score| *score < key.score);
+            page.request_slot(*place);
+        }
+        found().zip(places).for_each(|((page, _), place)| page.request_item(place));
+    }
+
     fn seek_score(&self, before: impl Fn(f64) -> bool) -> Position {
         self.by_score.seek(|score, _| before(score), |score, _| before(score))
     }
@@ -535,6 +565,19 @@ impl SortedSet {
         }
     }
 
+    /// Removes the first or the last member of a set that has one, after `look` has seen it.
+    pub fn pop(&mut self, end: End, look: impl FnOnce(Scored<'_>)) {
+        match &mut self.repr {
+            Repr::Packed(buf) => {
+                let rank = if end == End::Head { 0 } else { buf.view().len() - 1 };
+                let (at, item) = buf.view().nth(rank).expect("a sorted set has members");
+                look(Scored::read(item));
+                buf.remove(at);
+            }
+            Repr::Tree(tree) => tree.pop(end, look),
+        }
+    }
+
     /// Removes a range of ranks.
     pub fn remove_ranks(&mut self, ranks: Range<usize>) {
         match &mut self.repr {
@@ -547,9 +590,6 @@ impl SortedSet {
             }
             Repr::Tree(tree) => {
                 let len = ranks.end.saturating_sub(ranks.start);
-                if len == 1 {
-                    return tree.remove_rank(ranks.start);
-                }
                 for (_, member) in tree.by_score.iter_from(ranks.start).take(len) {
                     tree.by_name.remove(member);
                 }
@@ -576,7 +616,7 @@ impl SortedSet {
     fn grow(&mut self) -> &mut SortedSetTree {
         if let Repr::Packed(buf) = &self.repr {
             let form = buf.view().form();
-            let mut tree = SortedSetTree { by_score: Tree::default(), by_name: Dict::default(), form };
+            let mut tree = SortedSetTree { by_score: Tree::default(), by_name: Dict::default(), form, requested: 0 };
             for (_, item) in buf.view().items() {
                 let Scored { member, score } = Scored::read(item);
                 tree.by_score.push(score, member);
@@ -597,15 +637,43 @@ fn insert_packed(buf: &mut PackedBuf, member: &[u8], score: f64) {
 }
 
 impl SortedSetTree {
-    /// Removes the member of a rank, if there is one.
-    fn remove_rank(&mut self, rank: usize) {
-        if rank >= self.by_score.len() {
-            return;
+    fn pop(&mut self, end: End, look: impl FnOnce(Scored<'_>)) {
+        if self.requested == 0 {
+            self.request_next(end);
         }
-        let place = self.by_score.seek_rank(rank);
-        let (_, member) = self.by_score.here(&place).expect("a rank's place is within its page");
+        self.requested -= 1;
+        let place = match end {
+            End::Head => self.by_score.first(),
+            End::Tail => self.by_score.last(),
+        };
+        let (score, member) = self.by_score.here(&place).expect("a sorted set has members");
+        look(Scored { member, score });
         self.by_name.remove(member);
-        self.by_score.remove(&place);
+        self.by_score.remove_here(&place);
+    }
+
+    /// Requests from memory where the members that go next are in the tree by name, which each of them waits for otherwise: there they
+    /// lie in no order.
+    fn request_next(&mut self, end: End) {
+        let (mut names, mut found): ([&[u8]; TOGETHER], _) = ([&[]; TOGETHER], 0);
+        let mut cursor = self.by_score.cursor(&match end {
+            End::Head => self.by_score.first(),
+            End::Tail => self.by_score.last(),
+        });
+        while found < TOGETHER
+            && let Some((_, member)) = cursor.item()
+        {
+            names[found] = member;
+            found += 1;
+            match end {
+                End::Head => cursor.next(),
+                End::Tail => cursor.back(),
+            }
+        }
+        if is_large(self.memory_bytes()) {
+            self.by_name.request(&names[..found], true);
+        }
+        self.requested = found;
     }
 
     fn update(

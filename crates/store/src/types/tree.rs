@@ -18,9 +18,10 @@ use std::ops::Range;
 
 use triomphe::Arc;
 
+use super::ahead::TOGETHER;
 use super::disposal::{FREED_AT_ONCE, dispose};
 use super::page::{ItemAt, PAGE_MAX, PAGE_MIN, Page};
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_all};
 
 /// What a tree is ordered by.
 pub trait Order: 'static {
@@ -183,14 +184,15 @@ impl<O: Order> Tree<O> {
         first: impl Fn(O::Tag, &O::Rest) -> bool,
         item: impl Fn(O::Tag, ItemAt<'_, O::Tag>) -> bool,
     ) -> Position {
-        self.seek_page(first, |page| page.lower_bound(&item))
+        self.seek_by(|tags, rests| last_before(tags, rests, &first), |page| page.lower_bound(&item))
     }
 
-    /// As [`Tree::seek`], with a search of its own within a page.
+    /// As [`Tree::seek`], with searches of its own: of the last of a node's children whose first item is before what is looked for, or
+    /// child 0, and of the first such item within a page.
     #[inline]
-    pub fn seek_page(
+    pub fn seek_by(
         &self,
-        first: impl Fn(O::Tag, &O::Rest) -> bool,
+        child_in: impl Fn(&[O::Tag], &[O::Rest]) -> usize,
         slot_in: impl Fn(&Page<O::Tag>) -> usize,
     ) -> Position {
         let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0 };
@@ -202,17 +204,43 @@ impl<O: Order> Tree<O> {
                     return place;
                 }
                 Node::Inner(inner) => {
-                    prefetch_all(&inner.tags);
-                    let (mut at, mut high) = (0, inner.tags.len() - 1);
-                    while at < high {
-                        let middle = (at + high).div_ceil(2);
-                        if first(inner.tags[middle], &inner.rests[middle]) { at = middle } else { high = middle - 1 }
-                    }
+                    let at = child_in(&inner.tags, &inner.rests);
                     place.step(at);
                     node = &inner.below[at].node;
                 }
             }
         }
+    }
+
+    /// The pages to which [`Tree::seek_by`] comes for the first [`TOGETHER`] of these keys, requested from memory: all searches go one
+    /// level, then all the next, so that they wait for its nodes together.
+    pub(super) fn request_pages<K: Copy>(
+        &self,
+        keys: &[K],
+        child_in: impl Fn(K, &[O::Tag], &[O::Rest]) -> usize,
+    ) -> [Option<&Page<O::Tag>>; TOGETHER] {
+        let count = keys.len().min(TOGETHER);
+        let (mut nodes, mut children) = ([&self.root; TOGETHER], [0; TOGETHER]);
+        let nodes = &mut nodes[..count];
+        // All leaves are equally deep.
+        while let Some(Node::Inner(_)) = nodes.first() {
+            nodes.iter().for_each(|node| prefetch_all(std::slice::from_ref(node.inner())));
+            nodes.iter().for_each(|node| prefetch_all(&node.inner().tags));
+            for ((node, key), child) in nodes.iter().zip(keys).zip(&mut children) {
+                let inner = node.inner();
+                *child = child_in(*key, &inner.tags, &inner.rests);
+                prefetch(&raw const inner.below[*child]);
+            }
+            for (node, child) in nodes.iter_mut().zip(&children) {
+                *node = &node.inner().below[*child].node;
+            }
+        }
+        let mut pages = [None; TOGETHER];
+        for (page, node) in pages.iter_mut().zip(nodes) {
+            node.page().request();
+            *page = Some(node.page());
+        }
+        pages
     }
 
     /// Number of items before a place.
@@ -246,6 +274,40 @@ impl<O: Order> Tree<O> {
                 }
             }
         }
+    }
+
+    /// The place of the first item.
+    #[inline]
+    pub fn first(&self) -> Position {
+        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0 };
+        let mut node = &self.root;
+        while let Node::Inner(inner) = node {
+            place.step(0);
+            node = &inner.below[0].node;
+        }
+        place
+    }
+
+    /// The place of the last item, of which there is one.
+    #[inline]
+    pub fn last(&self) -> Position {
+        let mut place = self.end();
+        place.slot -= 1;
+        place
+    }
+
+    /// The place behind the last item.
+    #[inline]
+    pub fn end(&self) -> Position {
+        let mut place = Position { path: [0; DEPTH_MAX], depth: 0, slot: 0 };
+        let mut node = &self.root;
+        while let Node::Inner(inner) = node {
+            let at = inner.below.len() - 1;
+            place.step(at);
+            node = &inner.below[at].node;
+        }
+        place.slot = node.page().len();
+        place
     }
 
     /// A cursor on a place.
@@ -314,30 +376,38 @@ impl<O: Order> Tree<O> {
 
     /// Adds an item at the end.
     pub fn push(&mut self, tag: O::Tag, bytes: &[u8]) {
-        self.insert(&self.seek_rank(self.len), tag, bytes);
+        self.insert(&self.end(), tag, bytes);
     }
 
     /// Puts another item in the place of one. The order must stay.
     pub fn replace(&mut self, place: &Position, tag: O::Tag, bytes: &[u8]) {
-        let place = self.normal(place);
+        self.replace_here(&self.normal(place), tag, bytes);
+    }
+
+    /// As [`Tree::replace`], at a place that is not behind its page.
+    pub fn replace_here(&mut self, place: &Position, tag: O::Tag, bytes: &[u8]) {
         let path = &place.path[..place.depth];
         let full = self.root.replace(path, place.slot, tag, bytes, &mut self.bytes);
         if full {
             // Taken out and put back, it splits the page as any insertion does.
-            let rank = self.rank(&place);
-            self.remove(&place);
+            let rank = self.rank(place);
+            self.remove_here(place);
             self.insert(&self.seek_rank(rank), tag, bytes);
         }
     }
 
     /// Removes the item at a place.
     pub fn remove(&mut self, place: &Position) {
+        self.remove_here(&self.normal(place));
+    }
+
+    /// Removes the item at a place that is not behind its page.
+    pub fn remove_here(&mut self, place: &Position) {
         self.len -= 1;
         if self.len == 0 {
             *self = Self::default();
             return;
         }
-        let place = self.normal(place);
         self.root.remove_one(&place.path[..place.depth], place.slot, &mut self.bytes);
         self.lower_root();
     }
@@ -350,7 +420,7 @@ impl<O: Order> Tree<O> {
             return removed;
         }
         if range.len() == 1 {
-            self.remove(&self.seek_rank(range.start));
+            self.remove_here(&self.seek_rank(range.start));
             return removed;
         }
         self.len -= range.len();
@@ -425,14 +495,16 @@ impl Position {
     }
 }
 
-/// Requests all lines of a node's tags at once, where a search would wait for one after another.
+/// The last child whose first item is before what is looked for, or child 0.
 #[inline]
-fn prefetch_all<T>(tags: &[T]) {
-    const LINE: usize = 64;
-    let begin = tags.as_ptr().cast::<u8>();
-    for line in 0..size_of_val(tags).div_ceil(LINE) {
-        prefetch(begin.wrapping_add(line * LINE));
+pub(super) fn last_before<T: Copy, R>(tags: &[T], rests: &[R], first: impl Fn(T, &R) -> bool) -> usize {
+    prefetch_all(tags);
+    let (mut at, mut high) = (0, tags.len() - 1);
+    while at < high {
+        let middle = (at + high).div_ceil(2);
+        if first(tags[middle], &rests[middle]) { at = middle } else { high = middle - 1 }
     }
+    at
 }
 
 /// Bytes of an inner node: the children's capacity and the `Arc`'s counter.
@@ -511,7 +583,8 @@ impl<O: Order> Node<O> {
                 let split = below.node.insert(&path[1..], slot, tag, bytes, total);
                 inner.lens[at] += 1;
                 below.bytes = below.bytes + *total - before;
-                if slot == 0 && path[1..].iter().all(|step| *step == 0) {
+                let is_ordered = const { size_of::<(O::Tag, O::Rest)>() > 0 };
+                if is_ordered && slot == 0 && path[1..].iter().all(|step| *step == 0) {
                     (inner.tags[at], inner.rests[at]) = below.node.first();
                 }
                 let beside = split?;

@@ -14,7 +14,7 @@ mod write;
 
 use crate::args::Args;
 use crate::arguments::{block, double, integer, key, one_of, pattern, string, unix_time, word};
-use crate::command::{Argument, Command, acl, flag::*, key1, keyflag::*};
+use crate::command::{Argument, Command, Sought, acl, flag::*, key1, keyflag::*};
 use crate::exec::{Exec, Key, ReplyError, Stop, WRONG_TYPE, error};
 use crate::notify;
 use gimmal_store::types::{FieldsRef, Limits};
@@ -64,6 +64,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hset",
         run: write::hset,
+        sought: Some(Sought::pairs(2)),
         arity: -4,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | UPDATE)],
@@ -76,6 +77,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hmset",
         run: write::hmset,
+        sought: Some(Sought::pairs(2)),
         arity: -4,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | UPDATE)],
@@ -88,6 +90,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hsetnx",
         run: write::hsetnx,
+        sought: Some(Sought::at(2)),
         arity: 4,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | INSERT)],
@@ -98,6 +101,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hget",
         run: read::hget,
+        sought: Some(Sought::at(2)),
         arity: 3,
         flags: READONLY | FAST,
         summary: "Answers the value of a field of the hash at a key.",
@@ -106,6 +110,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hmget",
         run: read::hmget,
+        sought: Some(Sought::from(2)),
         arity: -3,
         flags: READONLY | FAST,
         complexity: "O(N) where N is the number of fields",
@@ -116,6 +121,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hdel",
         run: write::hdel,
+        sought: Some(Sought::from(2)),
         arity: -3,
         flags: WRITE | FAST,
         keys: &[key1(RW | DELETE)],
@@ -138,6 +144,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hstrlen",
         run: read::hstrlen,
+        sought: Some(Sought::at(2)),
         arity: 3,
         flags: READONLY | FAST,
         keys: &[key1(RO)],
@@ -148,6 +155,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hexists",
         run: read::hexists,
+        sought: Some(Sought::at(2)),
         arity: 3,
         flags: READONLY | FAST,
         keys: &[key1(RO)],
@@ -190,6 +198,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hincrby",
         run: number::hincrby,
+        sought: Some(Sought::at(2)),
         arity: 4,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | ACCESS | UPDATE)],
@@ -200,6 +209,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "hincrbyfloat",
         run: number::hincrbyfloat,
+        sought: Some(Sought::at(2)),
         arity: 4,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | ACCESS | UPDATE)],

@@ -1,7 +1,7 @@
 //! Lists. What a list is: `gimmal_store::types::list`; what the wire says about it: here.
 //!
-//! A handler that removes elements looks first and writes its reply from what it sees, then removes under the same lock: no
-//! element is copied but into the reply. Long replies take the list by its root and are written after the lock is released.
+//! A handler that removes elements writes its reply from what it sees within the edit, and then removes: no element is copied but
+//! into the reply. Long replies take the list by its root and are written after the lock is released.
 
 mod blocking;
 mod change;

@@ -1,13 +1,14 @@
 //! LPOP, RPOP and LMPOP, and [`pop`], which is all that they and the blocking commands do.
 
 use super::held::{Held, write};
-use super::{End, end, list_of, name_at, node_limit};
+use super::{End, end, name_at, node_limit};
 use crate::args::{Args, parse_int};
 use crate::dispatch::SYNTAX;
-use crate::exec::{Exec, Key, Outcome, ReplyError, Stop, error};
+use crate::exec::{Edited, Exec, Key, Outcome, ReplyError, Stop, error};
 use crate::notify;
+use crate::reply::Reply;
 use crate::streamed::WRITTEN_AT_ONCE;
-use gimmal_store::types::{List, Type};
+use gimmal_store::types::{List, NodeLimit, Type};
 
 const NOT_POSITIVE: ReplyError = error("ERR value is out of range, must be positive");
 const NO_KEYS: ReplyError = error("ERR numkeys should be greater than 0");
@@ -102,38 +103,12 @@ pub(super) fn lmpop(exec: &mut Exec<'_>, args: &Args<'_>) -> Outcome {
 pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, form: Popped) -> Result<bool, Stop> {
     let (limit, name) = (node_limit(exec), key.name());
     exec.give_way(&mut key, Type::List)?;
-    let Some(entry) = exec.peek(key.again()) else { return Ok(false) };
-    let list = list_of(&entry)?;
-    let len = list.len();
-    let count = match form {
-        Popped::One | Popped::KeyAndOne => 1,
-        Popped::Many(most) | Popped::KeyAndMany(most) => most.min(len),
-    };
-    if matches!(form, Popped::KeyAndOne | Popped::KeyAndMany(_)) {
-        exec.reply.put().array(2);
-        exec.reply.put().bulk(name);
-    }
-    if matches!(form, Popped::Many(_) | Popped::KeyAndMany(_)) {
-        exec.reply.put().array(count);
-    }
+    let taken =
+        exec.edit_and_answer(key.again(), |list: &mut List, reply| take(list, reply, name, end, form, limit))?;
+    let Some(Edited { result: (count, held), emptied, .. }) = taken else { return Ok(false) };
     if count == 0 {
         return Ok(true);
     }
-    // Many elements are answered when they are removed and the lock is released.
-    let held = match count > WRITTEN_AT_ONCE {
-        true => Some(Held::new(list, end)),
-        false => None,
-    };
-    if held.is_none() {
-        write(list, end, 0..count, &mut exec.reply);
-    }
-    let range = match end {
-        End::Head => 0..count,
-        End::Tail => len - count..len,
-    };
-    // Under the same lock the list is still what was looked at.
-    let edited = exec.edit(key.again(), |list: &mut List| list.remove_range(range, limit))?;
-    let edited = edited.expect("it was just seen, under its lock");
     let command = name_at(end, "LPOP", "RPOP").as_bytes();
     match form {
         Popped::One | Popped::KeyAndOne => exec.effect(key, &[command, name]),
@@ -143,11 +118,48 @@ pub fn pop(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, form: Popped) ->
         }
     }
     exec.notify(notify::LIST, name_at(end, "lpop", "rpop"), name);
-    if edited.emptied {
+    if emptied {
         exec.notify(notify::GENERIC, "del", name);
     }
     match held {
         Some(held) => held.answer(exec, 0..count).map(|()| true),
         None => Ok(true),
     }
+}
+
+/// Removes elements and answers them: how many, and the list as it was if they are so many that they are to be answered after the
+/// lock is released.
+fn take(
+    list: &mut List,
+    reply: &mut Reply<'_>,
+    name: &[u8],
+    end: End,
+    form: Popped,
+    limit: NodeLimit,
+) -> (usize, Option<Held>) {
+    let count = match form {
+        Popped::One | Popped::KeyAndOne => 1,
+        Popped::Many(most) | Popped::KeyAndMany(most) => most.min(list.view().len()),
+    };
+    if matches!(form, Popped::KeyAndOne | Popped::KeyAndMany(_)) {
+        reply.put().array(2);
+        reply.put().bulk(name);
+    }
+    if matches!(form, Popped::Many(_) | Popped::KeyAndMany(_)) {
+        reply.put().array(count);
+    }
+    let held = (count > WRITTEN_AT_ONCE).then(|| Held::new(list.view(), end));
+    match count {
+        0 => {}
+        1 => list.pop(end, limit, |element| reply.put().bulk(element)),
+        _ => {
+            if held.is_none() {
+                write(list.view(), end, 0..count, reply);
+            }
+            let len = list.view().len();
+            let range = if end == End::Head { 0..count } else { len - count..len };
+            list.remove_range(range, limit);
+        }
+    }
+    (count, held)
 }

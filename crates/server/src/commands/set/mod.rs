@@ -8,7 +8,9 @@ mod write;
 
 use crate::args::{Args, parse_int};
 use crate::arguments::{integer, key, pattern, string};
-use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
+use crate::command::{
+    Argument, Begin, Command, Find, KeySpec, Sought, acl, flag::*, key_at, key_range, key1, keyflag::*,
+};
 use crate::exec::{Exec, Key, Stop, WRONG_TYPE};
 use gimmal_store::types::{SetLimits, SetRef};
 use gimmal_store::{Entry, ValueRef};
@@ -54,6 +56,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "sadd",
         run: write::sadd,
+        sought: Some(Sought::from(2)),
         arity: -3,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | INSERT)],
@@ -66,6 +69,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "srem",
         run: write::srem,
+        sought: Some(Sought::from(2)),
         arity: -3,
         flags: WRITE | FAST,
         keys: &[key1(RW | DELETE)],
@@ -78,6 +82,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "sismember",
         run: read::sismember,
+        sought: Some(Sought::from(2)),
         arity: 3,
         flags: READONLY | FAST,
         keys: &[key1(RO)],
@@ -87,6 +92,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "smismember",
         run: read::smismember,
+        sought: Some(Sought::from(2)),
         arity: -3,
         flags: READONLY | FAST,
         since: "6.2.0",

@@ -13,7 +13,9 @@ mod remove;
 
 use crate::args::Args;
 use crate::arguments::{block, double, integer, key, one_of, pattern, string, word};
-use crate::command::{Argument, Begin, Command, Find, KeySpec, acl, flag::*, key_at, key_range, key1, keyflag::*};
+use crate::command::{
+    Argument, Begin, Command, Find, KeySpec, Sought, acl, flag::*, key_at, key_range, key1, keyflag::*,
+};
 use crate::exec::{Exec, Key, Stop, WRONG_TYPE};
 use crate::notify;
 use crate::reply::Reply;
@@ -44,6 +46,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "zadd",
         run: add::zadd,
+        sought: Some(Sought::pairs(3).with_places()),
         arity: -4,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | UPDATE)],
@@ -68,6 +71,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "zincrby",
         run: add::zincrby,
+        sought: Some(Sought::at(3).with_places()),
         arity: 4,
         flags: WRITE | DENYOOM | FAST,
         keys: &[key1(RW | ACCESS | UPDATE)],
@@ -80,6 +84,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "zrem",
         run: remove::zrem,
+        sought: Some(Sought::from(2).with_places()),
         arity: -3,
         flags: WRITE | FAST,
         keys: &[key1(RW | DELETE)],
@@ -141,6 +146,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "zscore",
         run: read::zscore,
+        sought: Some(Sought::at(2)),
         arity: 3,
         flags: READONLY | FAST,
         since: "1.2.0",
@@ -152,6 +158,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "zmscore",
         run: read::zmscore,
+        sought: Some(Sought::from(2)),
         arity: -3,
         flags: READONLY | FAST,
         since: "6.2.0",
@@ -163,6 +170,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "zrank",
         run: read::zrank,
+        sought: Some(Sought::at(2).with_places()),
         arity: -3,
         flags: READONLY | FAST,
         since: "2.0.0",
@@ -175,6 +183,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "zrevrank",
         run: read::zrevrank,
+        sought: Some(Sought::at(2).with_places()),
         arity: -3,
         flags: READONLY | FAST,
         since: "2.0.0",

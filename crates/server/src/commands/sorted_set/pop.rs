@@ -8,7 +8,7 @@ use crate::exec::{Exec, Key, Locked, Outcome, ReplyError, Stop, error};
 use crate::notify;
 use crate::offload;
 use crate::streamed;
-use gimmal_store::types::{Scored, SortedSet, Type};
+use gimmal_store::types::{self, Scored, SortedSet, Type};
 
 /// Which members go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +55,7 @@ fn take(exec: &mut Exec<'_>, mut key: Key<'_, '_>, end: End, count: usize, count
             End::Max => len - count.min(len)..len,
         };
         let owned = |Scored { member, score }: Scored<'_>| (member.to_vec(), score);
-        let popped: Popped = match ranks.len() {
-            1 => set.view().nth(ranks.start).map(owned).into_iter().collect(),
-            _ => set.view().range(ranks.clone(), end == End::Max).map(owned).collect(),
-        };
+        let popped: Popped = set.view().range(ranks.clone(), end == End::Max).map(owned).collect();
         let whole = popped.len() == len;
         // A set that goes altogether is left to be freed elsewhere.
         if !whole {
@@ -118,9 +115,12 @@ fn pop_of_one(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
         let set = set.to_owned();
         return pop_many(exec, args, locked, end, set, count);
     }
-    let popped = take(exec, locked.key(), end, count, counted)?;
+    if !counted {
+        return pop_first(exec, locked, end);
+    }
+    let popped = take(exec, locked.key(), end, count, true)?;
     let mut reply = exec.reply.put();
-    let nested = counted && reply.is_proto3();
+    let nested = reply.is_proto3();
     reply.array(if nested { popped.len() } else { popped.len() * 2 });
     for (member, score) in &popped {
         if nested {
@@ -128,6 +128,24 @@ fn pop_of_one(exec: &mut Exec<'_>, args: &Args<'_>, end: End) -> Outcome {
         }
         reply.bulk(member);
         reply.double(*score);
+    }
+    Ok(())
+}
+
+/// Pops and answers one member, if there is one.
+fn pop_first(exec: &mut Exec<'_>, mut locked: Locked<'_>, end: End) -> Outcome {
+    let at = if end == End::Min { types::End::Head } else { types::End::Tail };
+    let popped = exec.edit_and_answer(locked.key(), |set: &mut SortedSet, reply| {
+        set.pop(at, |Scored { member, score }| {
+            let mut reply = reply.put();
+            reply.array(2);
+            reply.bulk(member);
+            reply.double(score);
+        });
+    })?;
+    match popped {
+        Some(popped) => tell(exec, locked.key(), end, 1, false, popped.emptied),
+        None => exec.reply.put().array(0),
     }
     Ok(())
 }

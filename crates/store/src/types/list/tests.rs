@@ -37,7 +37,7 @@ fn random_element(random: &mut Random) -> Vec<u8> {
 /// One random edit of both; how long the list should become decides between adding and removing.
 fn edit(list: &mut List, model: &mut VecDeque<Vec<u8>>, random: &mut Random, most: usize) {
     let len = model.len();
-    match random.below(8) {
+    match random.below(9) {
         0..3 if len < most => {
             let element = random_element(random);
             list.expect(1, element.len(), LIMIT);
@@ -62,6 +62,12 @@ fn edit(list: &mut List, model: &mut VecDeque<Vec<u8>>, random: &mut Random, mos
             let end = (start + 1 + random.below(1 + most / 8)).min(len);
             list.remove_range(start..end, LIMIT);
             model.drain(start..end);
+        }
+        7 if len > 0 => {
+            let end = if random.below(2) == 0 { End::Head } else { End::Tail };
+            let mut popped = None;
+            list.pop(end, LIMIT, |element| popped = Some(element.to_vec()));
+            assert_eq!(popped, if end == End::Head { model.pop_front() } else { model.pop_back() });
         }
         6 => {
             let (element, most) = (format!("element:{}", random.below(10)).into_bytes(), random.below(4));
