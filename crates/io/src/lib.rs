@@ -66,7 +66,7 @@ pub use reply_queue::{ReplyQueue, ReplyQueueKind, Turn};
 pub use requests::Requests;
 pub use sim::{Faults, SimClient, SimEngine, SimNet, SimSocket};
 pub use socket::Socket;
-pub use uring::{TaskRun, Uring, UringFeatures, UringOptions, probe};
+pub use uring::{ReceiveBy, TaskRun, Uring, UringFeatures, UringModelOptions, UringOptions, WriteBy, probe};
 pub use uring_send::{Order, Submit, UringSend, UringSendOptions};
 pub use waker::Waker;
 

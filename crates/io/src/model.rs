@@ -9,13 +9,16 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::{Completion, ConnId, Counters, Engine, Epoll, Flush, Level, ListenerId, Order, Output, Socket, UringSend};
-use crate::{Phases, PhasesOptions, Queue, QueueOptions, UringSendOptions, Waker};
+use crate::{Phases, PhasesOptions, Queue, QueueOptions, ReceiveBy, Uring, UringModelOptions, UringOptions};
+use crate::{UringSendOptions, Waker};
 
 /// A model of the papers and its settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Model {
     /// epoll, otherwise than by default.
     Epoll(EpollOptions),
+    /// io_uring, otherwise than by default.
+    Uring(UringModelOptions),
     /// Replies through a ring that carries nothing else.
     UringSend(UringSendOptions),
     /// Replies written by a pool of threads.
@@ -48,6 +51,7 @@ impl Model {
     pub fn name(&self) -> &'static str {
         match self {
             Model::Epoll(_) => "epoll",
+            Model::Uring(_) => "uring",
             Model::UringSend(_) => "uring-send",
             Model::Queue(_) => "queue",
             Model::Phases(_) => "phases",
@@ -58,7 +62,7 @@ impl Model {
     pub(crate) fn needs_uring(&self) -> bool {
         match self {
             Model::Epoll(_) | Model::Queue(_) | Model::Phases(_) => false,
-            Model::UringSend(_) => true,
+            Model::Uring(_) | Model::UringSend(_) => true,
         }
     }
 
@@ -69,6 +73,13 @@ impl Model {
                 Trigger::Level => ModelEngine::new(Level::new()?, options.flush),
                 Trigger::Edge => ModelEngine::new(Epoll::new()?, options.flush),
             }),
+            Model::Uring(papers) => {
+                // Netty's rings have as many entries.
+                let sq_entries =
+                    if papers.receive == ReceiveBy::Poll { 4096 } else { UringOptions::default().sq_entries };
+                let options = UringOptions { sq_entries, ..UringOptions::default() };
+                Ok(ModelEngine::new(Uring::of_papers(options, *papers)?, Flush::Group))
+            }
             Model::UringSend(options) => {
                 // The kernel orders entries of one reply each.
                 let flush = if options.order == Order::Kernel { Flush::Command } else { Flush::Loop };

@@ -22,6 +22,9 @@ macro_rules! scenarios {
         scenarios!(@world uring_unix, Kind::UringUnix, $($scenario),*);
         scenarios!(@world uring_sync_send, Kind::UringSyncSend, $($scenario),*);
         scenarios!(@world level, Kind::Level, $($scenario),*);
+        scenarios!(@world uring_single, Kind::UringSingle, $($scenario),*);
+        scenarios!(@world uring_netty, Kind::UringNetty, $($scenario),*);
+        scenarios!(@world uring_netty_unix, Kind::UringNettyUnix, $($scenario),*);
         scenarios!(@world send_batch, Kind::SendBatch, $($scenario),*);
         scenarios!(@world send_async, Kind::SendAsync, $($scenario),*);
         scenarios!(@world send_sequential, Kind::SendSequential, $($scenario),*);

@@ -2,10 +2,11 @@
 //!
 //! A setting that the chosen model does not know is refused, rather than ignored: a comparison would not compare what it says.
 
-use crate::config::{Config, EpollFlush, EpollTrigger, Id, IoEngine, IoModel, ReplyQueue, UringOrder, UringSubmit};
+use crate::config::{Config, EpollFlush, EpollTrigger, Id, IoEngine, IoModel, ReplyQueue};
+use crate::config::{UringOrder, UringRecv, UringSubmit, UringWrite};
 use crate::parsed;
-use gimmal_io::{Choice, EpollOptions, FindRequests, Flush, Model, Order, PhasesOptions, QueueOptions, ReplyQueueKind};
-use gimmal_io::{Submit, Trigger, UringSendOptions};
+use gimmal_io::{Choice, EpollOptions, FindRequests, Flush, Model, Order, PhasesOptions, QueueOptions, ReceiveBy};
+use gimmal_io::{ReplyQueueKind, Submit, Trigger, UringModelOptions, UringSendOptions, WriteBy};
 use std::time::Duration;
 
 /// What to run, or which two settings contradict each other, and why.
@@ -25,7 +26,7 @@ pub fn choice(config: &Config) -> Result<Choice, String> {
     }
     Ok(match engine {
         IoEngine::Auto => Choice::Auto,
-        IoEngine::Uring => Choice::Uring,
+        IoEngine::Uring => uring(config)?,
         IoEngine::Epoll => epoll(config),
         IoEngine::UringSend => Choice::Model(Model::UringSend(uring_send(config)?)),
     })
@@ -87,6 +88,9 @@ const BALANCERS: Id = Id::of("reply-queue-balancers");
 const OF_QUEUE: &[Id] = &[QUEUE, Id::of("reply-threads"), PARTIAL, BALANCERS];
 const OF_DISTRIBUTED: &[Id] = &[PARTIAL, BALANCERS];
 
+const RECV: Id = Id::of("uring-recv");
+const WRITE: Id = Id::of("uring-write");
+const ASYNC: Id = Id::of("uring-async-threshold");
 const SUBMIT: Id = Id::of("uring-submit");
 const ORDER: Id = Id::of("uring-order");
 const THRESHOLD: Id = Id::of("uring-submit-threshold");
@@ -94,6 +98,7 @@ const INTERVAL: Id = Id::of("uring-submit-interval-us");
 
 /// Settings of one engine each, and why no other has them.
 const BELONGS: &[(IoEngine, &str, &[Id])] = &[
+    (IoEngine::Uring, "no other engine receives and sends by one ring", &[RECV, WRITE, ASYNC]),
     (
         IoEngine::Epoll,
         "no other engine is driven by epoll's events alone",
@@ -118,6 +123,26 @@ fn epoll(config: &Config) -> Choice {
         EpollTrigger::Edge => Trigger::Edge,
     };
     Choice::Model(Model::Epoll(EpollOptions { trigger, flush }))
+}
+
+fn uring(config: &Config) -> Result<Choice, String> {
+    let receive = match config.uring_recv() {
+        UringRecv::Multishot => ReceiveBy::Multishot,
+        UringRecv::Single => ReceiveBy::Single,
+        UringRecv::Poll => ReceiveBy::Poll,
+    };
+    let write = match config.uring_write() {
+        UringWrite::Send => WriteBy::Send,
+        UringWrite::Writev => WriteBy::Writev,
+    };
+    let async_threshold = config.uring_async_threshold().unsigned_abs();
+    if write == WriteBy::Send && async_threshold > 0 {
+        let why = "a send that waits for room would hold a thread of the kernel";
+        return Err(contradiction(config, ASYNC, WRITE, UringWrite::Writev.word(), why));
+    }
+    let papers = UringModelOptions { receive, write, async_threshold };
+    let is_usual = papers == UringModelOptions::default();
+    Ok(if is_usual { Choice::Uring } else { Choice::Model(Model::Uring(papers)) })
 }
 
 fn uring_send(config: &Config) -> Result<UringSendOptions, String> {
@@ -191,6 +216,14 @@ mod tests {
             (
                 "--io-engine uring --uring-order kernel",
                 "uring-order kernel contradicts io-engine uring: it needs io-engine uring-send, since",
+            ),
+            (
+                "--io-engine uring --uring-async-threshold 25",
+                "uring-async-threshold 25 contradicts uring-write send: it needs uring-write writev, since",
+            ),
+            (
+                "--io-engine epoll --uring-recv poll",
+                "uring-recv poll contradicts io-engine epoll: it needs io-engine uring, since",
             ),
             (
                 "--io-engine uring-send --uring-submit async --uring-order kernel",

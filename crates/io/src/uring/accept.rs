@@ -27,7 +27,7 @@ pub(super) struct Listener {
 /// How long accepting rests after an error such as `EMFILE`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-impl Uring {
+impl<const PAPERS: bool> Uring<PAPERS> {
     pub(super) fn arm_accept(&mut self, at: usize) {
         let listener = &mut self.listeners[at];
         (listener.armed, listener.retry_at) = (true, None);

@@ -13,7 +13,7 @@ use super::{CANCEL, Leaving, Uring};
 use crate::table::Token;
 use crate::{Completion, ConnId};
 
-impl Uring {
+impl<const PAPERS: bool> Uring<PAPERS> {
     pub(super) fn leave(&mut self, conn: ConnId, leaving: Leaving) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         if connection.leaving != Leaving::No {

@@ -38,4 +38,10 @@ impl Message {
     pub(crate) fn header(&self) -> *const libc::msghdr {
         &raw const self.header
     }
+
+    /// The vector alone, and its length.
+    pub(crate) fn iovecs(&self) -> (*const libc::iovec, u32) {
+        // SLICES fits.
+        (self.slices.as_ptr(), self.header.msg_iovlen as u32)
+    }
 }

@@ -23,6 +23,7 @@ mod accept;
 mod buffers;
 mod leave;
 pub(crate) mod message;
+mod papers;
 mod probe;
 mod receive;
 pub(crate) mod ring;
@@ -44,6 +45,7 @@ use self::ring::Ring;
 use crate::table::{Table, Token};
 use crate::{Completion, ConnId, Counters, Engine, LOOK_AHEAD, ListenerId, Output, Socket, Waker, attempt, os};
 
+pub use self::papers::{ReceiveBy, UringModelOptions, WriteBy};
 pub use self::probe::{UringFeatures, probe};
 pub use self::ring::TaskRun;
 
@@ -88,7 +90,7 @@ impl Default for UringOptions {
 }
 
 /// An [`Engine`] on io_uring. It belongs to the thread that made it.
-pub struct Uring {
+pub struct Uring<const PAPERS: bool = false> {
     // Dropped before the memory that the kernel writes to.
     ring: Ring,
     buffers: Option<Buffers>,
@@ -110,6 +112,13 @@ pub struct Uring {
     #[expect(clippy::vec_box, reason = "a message's address is fixed while the kernel has it")]
     messages: Vec<Box<Message>>,
     options: UringOptions,
+    /// Looked at only if there are `PAPERS`.
+    papers: UringModelOptions,
+    /// Buffers of entries that read.
+    reading: Table<Vec<u8>>,
+    /// What was read last by an entry that reads, and buffers for others.
+    read: Vec<u8>,
+    read_buffers: Vec<Vec<u8>>,
     counters: Counters,
     /// Of sends that are not the ring's.
     direct: Counters,
@@ -150,7 +159,16 @@ enum Leaving {
 /// What `step` found; the borrow of the buffer is made by `next`.
 enum Step {
     Finished(Completion<'static>),
-    Received { conn: ConnId, buffer: u16, length: usize },
+    Received {
+        conn: ConnId,
+        buffer: u16,
+        length: usize,
+    },
+    /// Into `Uring::read`.
+    Read {
+        conn: ConnId,
+        length: usize,
+    },
 }
 
 /// Operations in tokens.
@@ -161,12 +179,28 @@ const CANCEL: u8 = 4;
 const WAKE: u8 = 5;
 const CANCEL_ACCEPT: u8 = 6;
 const CANCEL_ALL: u8 = 7;
+const POLL_IN: u8 = 8;
+const READ: u8 = 9;
+const POLL_OUT: u8 = 10;
 
 /// How long dropping the engine waits for cancelled operations before it leaks their memory.
 const DRAIN: Duration = Duration::from_secs(1);
 impl Uring {
     /// Sets up a ring and its buffers for the calling thread.
     pub fn new(options: UringOptions) -> io::Result<Uring> {
+        Uring::open(options, UringModelOptions::default())
+    }
+}
+
+impl Uring<true> {
+    /// The same, with what the papers do otherwise.
+    pub fn of_papers(options: UringOptions, papers: UringModelOptions) -> io::Result<Uring<true>> {
+        Uring::open(options, papers)
+    }
+}
+
+impl<const PAPERS: bool> Uring<PAPERS> {
+    fn open(options: UringOptions, papers: UringModelOptions) -> io::Result<Uring<PAPERS>> {
         let ring = Ring::open(options.sq_entries, options.cq_entries, options.task_run)?;
         let buffers = Buffers::register(&ring.uring().submitter(), options.buffers, options.buffer_bytes)?;
         let mut engine = Uring {
@@ -184,6 +218,10 @@ impl Uring {
             finished: VecDeque::new(),
             messages: Vec::new(),
             options,
+            papers,
+            reading: Table::new(),
+            read: Vec::new(),
+            read_buffers: Vec::new(),
             counters: Counters::default(),
             direct: Counters::default(),
             sends_entered: 0,
@@ -218,6 +256,13 @@ impl Uring {
                         return step;
                     }
                 }
+                READ | POLL_IN if PAPERS => {
+                    let step = self.polled_or_read(token, cqe);
+                    if step.is_some() {
+                        return step;
+                    }
+                }
+                POLL_OUT if PAPERS => self.has_room(token, cqe),
                 SEND => self.sent(token, cqe),
                 ACCEPT => self.accepted(token, cqe),
                 CANCEL => self.cancelled(token, cqe),
@@ -235,7 +280,7 @@ impl Connection {
     }
 }
 
-impl Engine for Uring {
+impl<const PAPERS: bool> Engine for Uring<PAPERS> {
     fn name(&self) -> &'static str {
         "uring"
     }
@@ -271,7 +316,8 @@ impl Engine for Uring {
     fn attach(&mut self, conn: ConnId, socket: Socket) -> io::Result<()> {
         let socket = socket.into_fd()?;
         os::set_nonblocking(socket.as_fd(), false)?;
-        let multishot = os::domain(socket.as_fd())? != libc::AF_UNIX;
+        let single = PAPERS && self.papers.receive == ReceiveBy::Single;
+        let multishot = !single && os::domain(socket.as_fd())? != libc::AF_UNIX;
         let connection = Connection {
             socket,
             receive: Receive::Idle,
@@ -314,7 +360,7 @@ impl Engine for Uring {
             output.clear();
             return Some((output, Ok(())));
         }
-        if output.len() >= self.options.sync_send_bytes {
+        if output.len() >= self.options.sync_send_bytes && !(PAPERS && self.papers.write == WriteBy::Writev) {
             let result = attempt::send(connection.socket.as_fd(), &mut output, &mut self.direct);
             if result.is_err() || output.is_empty() {
                 output.clear();
@@ -372,6 +418,7 @@ impl Engine for Uring {
                 let data = self.buffers().filled(buffer, length);
                 Some(Completion::Received { conn, data })
             }
+            Step::Read { conn, length } => Some(Completion::Received { conn, data: &self.read[..length] }),
         }
     }
 
@@ -415,7 +462,7 @@ impl Engine for Uring {
     }
 }
 
-impl Drop for Uring {
+impl<const PAPERS: bool> Drop for Uring<PAPERS> {
     fn drop(&mut self) {
         for id in self.listeners.iter().map(|listener| listener.id).collect::<Vec<_>>() {
             self.unlisten(id);
@@ -437,7 +484,7 @@ impl Drop for Uring {
     }
 }
 
-impl Uring {
+impl<const PAPERS: bool> Uring<PAPERS> {
     /// The kernel did not let go: what it may still touch must outlive the process's use of it.
     #[cold]
     fn leak(&mut self) {
@@ -445,5 +492,6 @@ impl Uring {
             buffers.leak();
         }
         std::mem::forget(std::mem::replace(&mut self.connections, Table::new()));
+        std::mem::forget(std::mem::replace(&mut self.reading, Table::new()));
     }
 }

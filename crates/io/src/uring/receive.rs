@@ -12,7 +12,7 @@ use io_uring::{cqueue, opcode};
 
 use super::buffers::GROUP;
 use super::ring::Cqe;
-use super::{CANCEL, Leaving, RECEIVE, Receive, Step, Uring};
+use super::{CANCEL, Leaving, POLL_IN, RECEIVE, Receive, ReceiveBy, Step, Uring};
 use crate::table::Token;
 use crate::{Completion, ConnId};
 
@@ -25,12 +25,15 @@ const SPARE_BUFFERS: usize = 30;
 /// Buffers published at most before any pass has found too few.
 pub(super) const FIRST_BURST: u16 = 128;
 
-impl Uring {
+impl<const PAPERS: bool> Uring<PAPERS> {
     pub(super) fn arm_receive(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         debug_assert!(connection.receive != Receive::Armed && connection.leaving == Leaving::No);
         connection.receive = Receive::Armed;
         connection.receive_cancelled = false;
+        if PAPERS && self.papers.receive == ReceiveBy::Poll {
+            return self.push_poll(conn, POLL_IN);
+        }
         let fd = Fd(connection.socket.as_raw_fd());
         let entry = if connection.multishot {
             opcode::RecvMulti::new(fd, GROUP).build()
@@ -84,7 +87,7 @@ impl Uring {
         None
     }
 
-    fn receive_failed(&mut self, conn: ConnId, error: i32) -> Option<Step> {
+    pub(super) fn receive_failed(&mut self, conn: ConnId, error: i32) -> Option<Step> {
         match error {
             libc::ENOBUFS => {
                 self.counters.enobufs += 1;
@@ -106,7 +109,7 @@ impl Uring {
     }
 
     /// Keeps a receive going, stops one that goes on although paused, or lets a leaving connection go.
-    fn after_receive(&mut self, conn: ConnId, over: bool) {
+    pub(super) fn after_receive(&mut self, conn: ConnId, over: bool) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         if connection.leaving != Leaving::No {
             self.settle(conn);

@@ -235,7 +235,8 @@ impl Ring {
         if self.backlog.is_empty() { submission.capacity() - submission.len() } else { 0 }
     }
 
-    fn queued(&mut self) -> u32 {
+    /// Entries that wait to be submitted.
+    pub(crate) fn queued(&mut self) -> u32 {
         // At most the ring's 32-bit size.
         self.uring.submission().len() as u32
     }

@@ -14,15 +14,18 @@ use io_uring::types::Fd;
 
 use super::message::Message;
 use super::ring::Cqe;
-use super::{Leaving, SEND, Uring};
+use super::{Leaving, POLL_OUT, SEND, Uring, WriteBy};
 use crate::attempt::SEND_BYTES;
 use crate::table::Token;
 use crate::{Completion, ConnId};
 
 const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
 
-impl Uring {
+impl<const PAPERS: bool> Uring<PAPERS> {
     pub(super) fn push_send(&mut self, conn: ConnId) {
+        if PAPERS && self.papers.write == WriteBy::Writev {
+            return self.push_writev(conn);
+        }
         let Some(connection) = self.connections.get_mut(conn) else { return };
         let Some(output) = connection.output.as_ref() else { return };
         let fd = Fd(connection.socket.as_raw_fd());
@@ -56,6 +59,9 @@ impl Uring {
         };
         if result.is_ok() && !output.is_empty() && connection.leaving == Leaving::No {
             self.counters.short_sends += 1;
+            if PAPERS && self.papers.write == WriteBy::Writev {
+                return self.push_poll(conn, POLL_OUT);
+            }
             return self.push_send(conn);
         }
         let cut_off = result.is_ok() && !output.is_empty();

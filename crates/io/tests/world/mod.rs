@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use gimmal_io::{
     Completion, ConnId, Engine, Epoll, Faults, FindRequests, LOOK_AHEAD, Level, Order, Output, Phases, PhasesOptions,
-    Queue, QueueOptions, ReplyQueueKind, Requests, SimClient, SimEngine, SimNet, Socket, Submit, TaskRun, Uring,
-    UringOptions, UringSend, UringSendOptions,
+    Queue, QueueOptions, ReceiveBy, ReplyQueueKind, Requests, SimClient, SimEngine, SimNet, Socket, Submit, TaskRun,
+    Uring, UringModelOptions, UringOptions, UringSend, UringSendOptions, WriteBy,
 };
 
 /// How long anything may take before the test fails.
@@ -49,6 +49,10 @@ pub enum Kind {
     UringSyncSend,
     /// Level-triggered.
     Level,
+    UringSingle,
+    /// As Netty's transport.
+    UringNetty,
+    UringNettyUnix,
     /// Replies through a ring, by each policy.
     SendBatch,
     SendAsync,
@@ -88,6 +92,16 @@ impl World {
         match self.kind {
             Kind::Sim | Kind::SimHostile => Box::new(SimEngine::new(&self.net)),
             Kind::Level => Box::new(Level::new().unwrap()),
+            Kind::UringSingle => {
+                let papers = UringModelOptions { receive: ReceiveBy::Single, ..Default::default() };
+                Box::new(Uring::of_papers(default, papers).unwrap())
+            }
+            Kind::UringNetty | Kind::UringNettyUnix => {
+                let (receive, write) = (ReceiveBy::Poll, WriteBy::Writev);
+                let papers = UringModelOptions { receive, write, async_threshold: 3 };
+                let options = if self.is_hostile() { hostile } else { default };
+                Box::new(Uring::of_papers(options, papers).unwrap())
+            }
             Kind::SendBatch => Box::new(UringSend::new(UringSendOptions::default()).unwrap()),
             Kind::SendAsync => Box::new(UringSend::new(send(Submit::Async, Order::App)).unwrap()),
             Kind::SendSequential => Box::new(UringSend::new(send(Submit::Sequential, Order::App)).unwrap()),
@@ -138,8 +152,9 @@ impl World {
             far.set_timeout(PATIENCE);
             return (near, Peer::Sim(far));
         }
-        use Kind::{EpollUnix, PhasesUnix, QueueLockUnix, SendKernelUnix, SendUnix, UringUnix};
-        if matches!(self.kind, EpollUnix | UringUnix | SendUnix | SendKernelUnix | QueueLockUnix | PhasesUnix) {
+        use Kind::{EpollUnix, PhasesUnix, QueueLockUnix, SendKernelUnix, SendUnix, UringNettyUnix, UringUnix};
+        let of_papers = matches!(self.kind, UringNettyUnix | SendUnix | SendKernelUnix | QueueLockUnix | PhasesUnix);
+        if of_papers || matches!(self.kind, EpollUnix | UringUnix) {
             let (near, far) = UnixStream::pair().unwrap();
             os::shrink_send_buffer(&near);
             os::shrink_send_buffer(&far);
@@ -161,11 +176,11 @@ impl World {
     }
 
     pub fn is_hostile(&self) -> bool {
-        use Kind::{EpollUnix, SendKernelUnix, SendUnix, SimHostile, UringDeferHostile, UringHostile, UringUnix};
-        matches!(
-            self.kind,
-            EpollUnix | SendUnix | SendKernelUnix | UringHostile | UringDeferHostile | UringUnix | SimHostile
-        ) || matches!(self.kind, Kind::PhasesUnix | Kind::QueueLockUnix)
+        use Kind::{EpollUnix, PhasesUnix, QueueLockUnix, SendKernelUnix, SendUnix, SimHostile};
+        use Kind::{UringDeferHostile, UringHostile, UringNettyUnix, UringUnix};
+        let small_buffers = matches!(self.kind, EpollUnix | SendKernelUnix | SendUnix | SimHostile);
+        let small_rings = matches!(self.kind, UringDeferHostile | UringHostile | UringNettyUnix | UringUnix);
+        small_buffers || small_rings || matches!(self.kind, PhasesUnix | QueueLockUnix)
     }
 
     pub fn is_simulated(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::choices::{
     AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, EpollFlush, EpollTrigger, Guarded, IoEngine,
     IoModel, LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ReplyQueue, ShutdownWish, Supervised, UringOrder,
-    UringSubmit,
+    UringRecv, UringSubmit, UringWrite,
 };
 use super::lists::{ClientClass, Events, OutputLimit, ReplicaOf, SavePoint};
 use super::table::{Bytes, Choice, Flag, Id, Number, Text};
@@ -155,6 +155,8 @@ plain! {
     reply_threads: count "reply-threads";
     /// With `reply-queue distributed`: balancers.
     reply_queue_balancers: count "reply-queue-balancers";
+    /// With `io-engine uring`: entries that wait beyond which others are left to threads of the kernel; 0 for never.
+    uring_async_threshold: int "uring-async-threshold";
     /// With `io-engine uring-send`: replies after which a batch is submitted; 0 for once a pass.
     uring_submit_threshold: count "uring-submit-threshold";
     /// With `io-engine uring-send`: how long a reply waits for others, in µs.
@@ -371,6 +373,16 @@ impl Config {
     /// What epoll reports.
     pub fn epoll_trigger(&self) -> EpollTrigger {
         EpollTrigger::from_code(self.choice(const { Choice::of("epoll-trigger") }))
+    }
+
+    /// How io_uring receives.
+    pub fn uring_recv(&self) -> UringRecv {
+        UringRecv::from_code(self.choice(const { Choice::of("uring-recv") }))
+    }
+
+    /// How io_uring sends.
+    pub fn uring_write(&self) -> UringWrite {
+        UringWrite::from_code(self.choice(const { Choice::of("uring-write") }))
     }
 
     /// When replies are submitted with `io-engine uring-send`.

@@ -124,6 +124,28 @@ choices! {
 }
 
 choices! {
+    /// `uring-recv`.
+    UringRecv {
+        /// One entry for the life of a connection.
+        Multishot = "multishot",
+        /// An entry for each receive.
+        Single = "single",
+        /// An entry that waits until there is something, and one that reads it.
+        Poll = "poll",
+    }
+}
+
+choices! {
+    /// `uring-write`.
+    UringWrite {
+        /// Entries that send.
+        Send = "send",
+        /// Entries that write a vector.
+        Writev = "writev",
+    }
+}
+
+choices! {
     /// `uring-submit`.
     UringSubmit {
         /// All replies of a pass together.

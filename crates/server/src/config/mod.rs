@@ -35,7 +35,7 @@ pub use change::{Caller, SetError};
 pub use choices::{
     AofAck, AofIo, AofUringCompletion, AofUringOrder, Appendfsync, EpollFlush, EpollTrigger, Guarded, IoEngine,
     IoModel, LogLevel, MaxmemoryPolicy, OnError, OomScoreAdj, ReplyQueue, ShutdownWish, Supervised, UringOrder,
-    UringSubmit,
+    UringRecv, UringSubmit, UringWrite,
 };
 pub use document::{reference, sample};
 pub use error::{ConfigError, Origin};

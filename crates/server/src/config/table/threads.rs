@@ -1,7 +1,9 @@
 //! Workers, shards, the I/O engine, and what other servers have in their place.
 
 use super::super::check;
-use super::super::choices::{EpollFlush, EpollTrigger, IoEngine, IoModel, ReplyQueue, UringOrder, UringSubmit};
+use super::super::choices::{
+    EpollFlush, EpollTrigger, IoEngine, IoModel, ReplyQueue, UringOrder, UringRecv, UringSubmit, UringWrite,
+};
 use super::super::directive::{Directive, bound, choice, flag, number, optional, text};
 
 const WORKERS: &str = "use workers";
@@ -15,6 +17,9 @@ pub const DIRECTIVES: &[Directive] = &[
     choice("io-engine", IoEngine::Auto as u8, IoEngine::WORDS, "How sockets are driven: io_uring, epoll, the better one this kernel allows; or, to compare with Curto's Redis of 2020, uring-send: epoll and read(2), and replies through a ring that carries nothing else.").at_start().gimmal(),
     choice("epoll-trigger", EpollTrigger::Edge as u8, EpollTrigger::WORDS, "With io-engine epoll: what the kernel reports of a connection: edge that it has become readable or writable, level (as Redis uses it, to compare) that it is so. Edge is the default, since it was measured to be 1 to 2 % faster.").at_start().gimmal(),
     choice("epoll-flush", EpollFlush::Group as u8, EpollFlush::WORDS, "With io-engine epoll: when replies are sent: behind each group of requests, at the end of a pass (loop, as Redis does, to compare), or behind each command (as Netty's epoll transport does, to compare).").at_start().gimmal(),
+    choice("uring-recv", UringRecv::Multishot as u8, UringRecv::WORDS, "With io-engine uring: how bytes are received: by one entry for the life of a connection, by an entry for each receive (single), or as Netty's io_uring transport does, by an entry that waits until there is something and one that reads it (poll). The latter two to compare.").at_start().gimmal(),
+    choice("uring-write", UringWrite::Send as u8, UringWrite::WORDS, "With io-engine uring: how replies are sent: by entries that send, or as Netty's io_uring transport does, by entries that write a vector, and ones that wait for room. The latter to compare.").at_start().gimmal(),
+    number("uring-async-threshold", 0, (0, 4096), "With io-engine uring and uring-write writev: once more than so many entries wait, further ones are left to threads of the kernel (IOSQE_ASYNC), as Netty's io_uring transport does beyond 25; 0 for never. To compare.").at_start().gimmal(),
     choice("uring-submit", UringSubmit::Batch as u8, UringSubmit::WORDS, "With io-engine uring-send: whether the replies of a pass are submitted together, each by itself, or each by itself and waited for. From Curto, Evaluation of Redis using io_uring communication, 2020; to compare.").at_start().gimmal(),
     choice("uring-order", UringOrder::App as u8, UringOrder::WORDS, "With io-engine uring-send and uring-submit batch: who keeps the replies of a pipeline in order: app has one send in flight, of all replies so far; kernel makes each reply an entry, linked (IOSQE_IO_LINK) within a batch, and lets no batch begin before the one before is over (IOSQE_IO_DRAIN). From the same paper, to compare; slow.").at_start().gimmal(),
     number("uring-submit-threshold", 0, (0, 4096), "With io-engine uring-send and uring-submit batch: submit once so many replies wait, and not before, as long as there is something else to do; 0 for once a pass. Proposed by the same paper; to compare.").at_start().gimmal(),
