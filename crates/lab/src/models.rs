@@ -34,7 +34,7 @@ const MODELS: &[Model] = &[
     Model {
         name: "S1",
         what: "level-triggered epoll, read, write",
-        arguments: "--io-engine epoll --epoll-trigger level",
+        arguments: "--io-engine epoll --epoll-trigger level --epoll-flush loop",
     },
     Model { name: "epoll", what: "our epoll: edge-triggered", arguments: "--io-engine epoll" },
     Model {
